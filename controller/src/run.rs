@@ -36,12 +36,12 @@ use crate::context::{Context, ReconcileError};
 use crate::documents::ACCOUNT;
 use crate::leadership::Candidate;
 use crate::objects::{
-    Condition, IPPool, Machine, NodeImage, NodePool, PoolAddress, Provider, SYSTEM, TenantCluster, VMClass,
+    Condition, IPPool, Machine, NodeImage, NodePool, PoolAddress, Provider, SYSTEM, Tenant, TenantCluster, VMClass,
 };
 use crate::reach::kinds::Kind;
 use crate::reach::providers::Providers;
 use crate::reach::{Api, ControlCluster, Fenced, Objects, clear_left_over, correct_used_namespaces};
-use crate::reconcilers::{ip_pool, node_image, node_pool, pool_address, provider, tenant_cluster, vm_class};
+use crate::reconcilers::{ip_pool, node_image, node_pool, pool_address, provider, tenant, tenant_cluster, vm_class};
 use crate::term::{Clock, Term, TermEnded, identity};
 
 pub use self::exec::{name_process, re_exec};
@@ -149,6 +149,7 @@ async fn run_reconcilers(client: &Client, context: &Arc<Context>, stopping: watc
     let work = Controllers { client: client.clone(), context: Arc::clone(context), stopping: stopping.clone() };
     let all = join_all([
         work.providers(),
+        work.tenants(),
         work.pools(),
         work.addresses(),
         work.classes(),
@@ -188,6 +189,19 @@ impl Controllers {
             named(&providers, move |provider| provider.spec.credentials_ref.name == name)
         });
         self.run(controller, provider::reconcile, at_most(AT_ONCE), Duration::ZERO)
+    }
+
+    fn tenants(&self) -> BoxFuture<'static, ()> {
+        let controller = self.watch::<Tenant>();
+        let tenants = controller.store();
+        // Tenants that list the same namespace.
+        let of_namespaces = move |changed: Tenant| {
+            named(&tenants, |tenant| {
+                let is_shared = |name: &String| changed.spec.namespaces.contains(name);
+                tenant.name_any() != changed.name_any() && tenant.spec.namespaces.iter().any(is_shared)
+            })
+        };
+        self.run(also(controller, self.all(), of_namespaces), tenant::reconcile, at_most(AT_ONCE), Duration::ZERO)
     }
 
     fn pools(&self) -> BoxFuture<'static, ()> {

@@ -154,6 +154,9 @@ impl AddOnReconciler<'_> {
                 continue;
             }
             self.bring(part)?;
+            if part.name == addons::CONTROLLER {
+                self.remove_former().context("removing what a former image applied")?;
+            }
             if part.is_marked() {
                 applied.push(part.name);
             }
@@ -226,6 +229,15 @@ impl AddOnReconciler<'_> {
             Ok(())
         };
         sees().context("seeing to the certificate of metrics-server")
+    }
+
+    /// Deletes the objects that former images applied for the controller and this one lacks.
+    fn remove_former(&self) -> anyhow::Result<()> {
+        let command = api::kubectl(self.context.config.address())
+            .args(["delete", "--ignore-not-found", "--wait=false"])
+            .args(addons::FORMER_OF_CONTROLLER);
+        self.runner.run(&command)?;
+        Ok(())
     }
 
     /// Deletes the objects that have the label of an add-on. Objects of other origin stay.

@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use crate::objects::{
     IPPool, JournalEntry, LifecyclePhase, NodeImage, NodeImageReason, NodeImageSpec, NodeImageStatus, Operation,
-    OperationKind, OperationSpec, OperationStatus, Provider, ProviderReason, ProviderStatus, Reference, TenantCluster,
-    VMClassSpec, set,
+    OperationKind, OperationSpec, OperationStatus, Provider, ProviderReason, ProviderStatus, Reference, Tenant,
+    TenantCluster, VMClassSpec, set,
 };
 
 pub(crate) const UID: &str = "5c0a3f4e-0f0e-4f54-9f8f-0b6c3f4f2a10";
@@ -122,6 +122,12 @@ pub(crate) fn image(name: &str, version: &str) -> NodeImage {
     set(&mut status.conditions, NodeImageReason::TemplatesReady, "", 1, &now());
     image.status = Some(status);
     image
+}
+
+/// A Tenant with these namespaces, which lists networks of the Provider.
+pub(crate) fn tenant(name: &str, namespaces: &[&str], networks: &[&str]) -> Tenant {
+    let providers = json!([{"name": "dc1", "networks": networks}]);
+    object(name, json!({"namespaces": namespaces, "allow": {"providers": providers}}))
 }
 
 pub(crate) fn class() -> VMClassSpec {

@@ -1,24 +1,29 @@
-//! The limits of a Provider's clusters, and what is left of them. All existing Machines count, before a cluster or a worker is
-//! created. Knows nothing of places: the vCenter's own capacity is checked with the vCenter.
+//! The limits of a Provider's clusters and the quota of a Tenant's, and what is left of them. All existing Machines count, before a
+//! cluster or a worker is created. Knows nothing of places: the vCenter's own capacity is checked with the vCenter.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 
 use fleet::workers::{OUTDATED, Pool, UNHEALTHY};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
+use super::access::tenant_of;
 use super::cluster::is_begun;
 use super::obstacle::Obstacle;
 use crate::objects::{
-    FromNamespaces, Machine, MachineSpec, NodePoolReason, Phase, PoolAddressSpec, Provider, Reference, TenantCluster,
-    TenantClusterReason, VMClassSpec,
+    AddressRange, Limits, Machine, MachineSpec, NodePoolReason, Phase, PoolAddressSpec, Provider, Quota, Reference,
+    Tenant, TenantCluster, TenantClusterReason, VMClassSpec,
 };
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResourceUsage {
+    pub clusters: u64,
     pub nodes: u64,
     pub processors: u64,
     pub memory_mib: u64,
+    /// Addresses for endpoints and Services. Each node has one more.
+    pub vips: u64,
 }
 
 impl ResourceUsage {
@@ -28,19 +33,40 @@ impl ResourceUsage {
     }
 
     fn sized(count: u64, processors: u32, memory_mib: u32) -> Self {
-        Self { nodes: count, processors: count * u64::from(processors), memory_mib: count * u64::from(memory_mib) }
+        let (processors, memory_mib) = (count * u64::from(processors), count * u64::from(memory_mib));
+        Self { nodes: count, processors, memory_mib, ..Self::default() }
+    }
+
+    /// A cluster without its nodes.
+    pub fn of_cluster(cluster: &TenantCluster) -> Self {
+        Self { clusters: 1, vips: vips(cluster), ..Self::default() }
+    }
+
+    /// The addresses of nodes, endpoints and Services.
+    pub fn addresses(self) -> u64 {
+        self.nodes + self.vips
+    }
+
+    /// In the order of a budget.
+    fn amounts(self) -> [u64; 5] {
+        [self.clusters, self.nodes, self.processors, self.memory_mib, self.addresses()]
     }
 
     fn without(self, other: Self) -> Self {
         Self {
+            clusters: self.clusters.saturating_sub(other.clusters),
+            vips: self.vips.saturating_sub(other.vips),
             nodes: self.nodes.saturating_sub(other.nodes),
             processors: self.processors.saturating_sub(other.processors),
             memory_mib: self.memory_mib.saturating_sub(other.memory_mib),
         }
     }
 
-    fn and(self, other: Self) -> Self {
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
         Self {
+            clusters: self.clusters + other.clusters,
+            vips: self.vips + other.vips,
             nodes: self.nodes + other.nodes,
             processors: self.processors + other.processors,
             memory_mib: self.memory_mib + other.memory_mib,
@@ -48,50 +74,90 @@ impl ResourceUsage {
     }
 }
 
-/// Why a Provider's limits have no room for further Machines, if they have none.
-pub fn limits(provider: &Provider, used: ResourceUsage, wanted: ResourceUsage) -> Option<Obstacle> {
-    over(provider, limited(provider, used, wanted))
+/// The addresses of a cluster for its endpoint and its Services.
+fn vips(cluster: &TenantCluster) -> u64 {
+    let Some(vips) = &cluster.spec.network.service_vips else { return 1 };
+    let number = |address: &str| address.parse::<Ipv4Addr>().map_or(0, u32::from);
+    let size = |range: &AddressRange| u64::from(number(&range.last).saturating_sub(number(&range.first))) + 1;
+    1 + u64::from(vips.count.unwrap_or_default()) + vips.ranges.iter().flatten().map(size).sum::<u64>()
+}
+
+/// A Provider's limits or a Tenant's quota, and what of it is taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Budget {
+    whose: String,
+    reason: TenantClusterReason,
+    most: [Option<u64>; 5],
+    used: ResourceUsage,
+}
+
+impl Budget {
+    /// `None` if the Provider has no limits.
+    pub fn of_provider(provider: &Provider, used: ResourceUsage) -> Option<Self> {
+        let Limits { nodes, processors, memory_mib } = provider.spec.limits.clone()?;
+        let most = [None, nodes.map(u64::from), processors.map(u64::from), memory_mib, None];
+        let whose = format!("the Provider {}", provider.name_any());
+        Some(Self { whose, reason: TenantClusterReason::CapacityMissing, most, used })
+    }
+
+    /// `None` if the Tenant has no quota.
+    pub fn of_tenant(tenant: &Tenant, used: ResourceUsage) -> Option<Self> {
+        let Quota { clusters, nodes, processors, memory_mib, addresses } = tenant.spec.quota.clone()?;
+        let [clusters, nodes, processors, addresses] =
+            [clusters, nodes, processors, addresses].map(|most| most.map(u64::from));
+        let most = [clusters, nodes, processors, memory_mib, addresses];
+        let whose = format!("the Tenant {}", tenant.name_any());
+        Some(Self { whose, reason: TenantClusterReason::QuotaExceeded, most, used })
+    }
+
+    fn limited(&self, wanted: ResourceUsage) -> impl Iterator<Item = Limited> {
+        const NAMES: [&str; 5] = ["clusters", "nodes", "processors", "MiB of memory", "addresses"];
+        let amounts = self.used.amounts().into_iter().zip(wanted.amounts());
+        let all = NAMES.into_iter().zip(self.most).zip(amounts);
+        all.filter_map(|((what, most), (used, wanted))| Some(Limited { what, most: most?, used, wanted }))
+    }
+
+    fn over(&self, limited: &Limited) -> Option<Obstacle> {
+        let Limited { what, most, used, wanted } = limited;
+        let whose = &self.whose;
+        let words = format!("clusters of {whose} may have {most} {what}: {used} are taken, and {wanted} wanted");
+        (used + wanted > *most).then(|| Obstacle::new(self.reason, words))
+    }
+}
+
+/// A limited resource.
+struct Limited {
+    what: &'static str,
+    most: u64,
+    used: u64,
+    wanted: u64,
+}
+
+/// Why the budgets have no room for further Machines, if they have none.
+pub fn limits(budgets: &[Budget], wanted: ResourceUsage) -> Option<Obstacle> {
+    let over = |budget: &Budget| budget.limited(wanted).filter_map(|limited| budget.over(&limited)).collect::<Vec<_>>();
+    Obstacle::of_all(budgets.iter().flat_map(over).collect())
 }
 
 /// As [`limits`], for existing Machines that grow. They keep what they have, even if limits were lowered. Only resources that
 /// grow are checked.
-pub fn growth(provider: &Provider, used: ResourceUsage, had: ResourceUsage, wanted: ResourceUsage) -> Option<Obstacle> {
-    let both = limited(provider, used, wanted).into_iter().zip(limited(provider, used, had));
-    over(provider, both.filter(|((.., wanted), (.., had))| wanted > had).map(|(limited, _)| limited))
+pub fn growth(budgets: &[Budget], had: ResourceUsage, wanted: ResourceUsage) -> Option<Obstacle> {
+    let over = |budget: &Budget| {
+        let both = budget.limited(wanted).zip(budget.limited(had));
+        let growing = both.filter(|(wanted, had)| wanted.wanted > had.wanted);
+        growing.filter_map(|(limited, _)| budget.over(&limited)).collect::<Vec<_>>()
+    };
+    Obstacle::of_all(budgets.iter().flat_map(over).collect())
 }
 
-/// Name of a resource, its limit, its usage, and how much is wanted.
-type Limited = (&'static str, Option<u64>, u64, u64);
-
-fn over(provider: &Provider, limited: impl IntoIterator<Item = Limited>) -> Option<Obstacle> {
-    let name = provider.name_any();
-    let over = limited.into_iter().filter_map(|(what, most, used, wanted)| {
-        let most = most.filter(|most| used + wanted > *most)?;
-        let words =
-            format!("clusters of the Provider {name} may have {most} {what}: {used} are taken, and {wanted} wanted");
-        Some(Obstacle::new(TenantClusterReason::CapacityMissing, words))
-    });
-    Obstacle::of_all(over.collect())
+/// The budgets with another usage.
+fn with_usage(budgets: &[Budget], change: impl Fn(ResourceUsage) -> ResourceUsage) -> Vec<Budget> {
+    budgets.iter().map(|budget| Budget { used: change(budget.used), ..budget.clone() }).collect()
 }
 
-fn limited(provider: &Provider, used: ResourceUsage, wanted: ResourceUsage) -> [Limited; 3] {
-    let limits = provider.spec.limits.clone().unwrap_or_default();
-    [
-        ("nodes", limits.nodes.map(u64::from), used.nodes, wanted.nodes),
-        ("processors", limits.processors.map(u64::from), used.processors, wanted.processors),
-        ("MiB of memory", limits.memory_mib, used.memory_mib, wanted.memory_mib),
-    ]
-}
-
-/// Why a Provider does not allow a namespace, if it does not.
-pub fn permission(provider: &Provider, namespace: &str) -> Option<Obstacle> {
-    let allowed = &provider.spec.allowed_namespaces;
-    if allowed.from == FromNamespaces::All || allowed.names.iter().any(|name| name == namespace) {
-        return None;
-    }
-    let name = provider.name_any();
-    let words = format!("the Provider {name} does not list the namespace {namespace} in allowedNamespaces");
-    Some(Obstacle::new(TenantClusterReason::NamespaceNotAllowed, words))
+/// Whether a Provider's limits or a Tenant's quota bound clusters.
+pub fn is_bounded(provider: &Provider, tenant: Option<&Tenant>) -> bool {
+    provider.spec.limits.is_some() || tenant.is_some_and(|tenant| tenant.spec.quota.is_some())
 }
 
 #[derive(Clone, Debug, Default)]
@@ -100,6 +166,32 @@ pub struct ClusterInventory {
     /// Clusters whose status cannot be read, without it. They may be begun, and count so.
     pub unread: Vec<TenantCluster>,
     pub machines: Vec<Machine>,
+    pub tenants: Vec<Tenant>,
+}
+
+/// The clusters that a bound counts.
+#[derive(Clone, Copy)]
+pub enum Scope<'s> {
+    Provider(&'s str),
+    /// Those of these namespaces, on all Providers.
+    Namespaces(&'s [String]),
+}
+
+impl Scope<'_> {
+    fn has(self, cluster: &TenantCluster) -> bool {
+        match self {
+            Self::Provider(name) => cluster.spec.provider_ref.name == name,
+            Self::Namespaces(names) => cluster.namespace().is_some_and(|namespace| names.contains(&namespace)),
+        }
+    }
+
+    /// Whether a Machine counts whose cluster was deleted. It still has its VM, and its Provider is unknown: it counts on each.
+    fn has_lost(self, machine: &Machine) -> bool {
+        match self {
+            Self::Provider(_) => true,
+            Self::Namespaces(names) => machine.namespace().is_some_and(|namespace| names.contains(&namespace)),
+        }
+    }
 }
 
 /// Namespace and name of a cluster.
@@ -110,30 +202,63 @@ pub(super) fn key_of(cluster: &TenantCluster) -> Key {
 }
 
 impl ClusterInventory {
-    /// The usage of a Provider's Machines that `counts` accepts. A Machine whose cluster was deleted still has its VM, and its
-    /// Provider is unknown: it counts on each Provider.
-    pub fn used(&self, provider: &str, counts: impl Fn(&Machine) -> bool) -> ResourceUsage {
-        let (of_clusters, there) = (self.on(provider), self.there());
-        let is_on = |machine: &&Machine| {
+    /// The namespaces that a Tenant has.
+    pub fn namespaces(&self, tenant: &Tenant) -> Vec<String> {
+        let is_own =
+            |name: &&String| tenant_of(&self.tenants, name).is_some_and(|of| of.name_any() == tenant.name_any());
+        tenant.spec.namespaces.iter().filter(is_own).cloned().collect()
+    }
+
+    /// The bounds on further Machines in a namespace. Only Machines that `counts` accepts are taken.
+    pub fn budgets(&self, provider: &Provider, namespace: &str, counts: impl Fn(&Machine) -> bool) -> Vec<Budget> {
+        self.bounds(provider, namespace, |scope| self.used(scope, &counts))
+    }
+
+    /// The bounds on a cluster without a VM.
+    pub fn budgets_before(&self, provider: &Provider, cluster: &TenantCluster) -> Vec<Budget> {
+        let namespace = cluster.namespace().unwrap_or_default();
+        self.bounds(provider, &namespace, |scope| self.taken_before(cluster, scope))
+    }
+
+    fn bounds(&self, provider: &Provider, namespace: &str, taken: impl Fn(Scope<'_>) -> ResourceUsage) -> Vec<Budget> {
+        let tenant = tenant_of(&self.tenants, namespace).filter(|tenant| tenant.spec.quota.is_some());
+        let of_tenant = tenant.and_then(|tenant| {
+            let namespaces = self.namespaces(tenant);
+            Budget::of_tenant(tenant, taken(Scope::Namespaces(&namespaces)))
+        });
+        let limited = provider.spec.limits.is_some();
+        let of_provider = limited.then(|| Budget::of_provider(provider, taken(Scope::Provider(&provider.name_any()))));
+        of_tenant.into_iter().chain(of_provider.flatten()).collect()
+    }
+
+    /// The usage of the Machines that `counts` accepts, and of their clusters.
+    pub fn used(&self, scope: Scope<'_>, counts: impl Fn(&Machine) -> bool) -> ResourceUsage {
+        let (of_clusters, there) = (self.within(scope), self.there());
+        let is_within = |machine: &&Machine| {
             let of = cluster_of(machine);
-            of_clusters.contains_key(&of) || !there.contains(&of)
+            of_clusters.contains_key(&of) || (!there.contains(&of) && scope.has_lost(machine))
         };
-        ResourceUsage::of(
-            self.machines.iter().filter(is_on).filter(|machine| counts(machine)).map(|machine| &machine.spec),
-        )
+        let machines: Vec<&Machine> = self.machines.iter().filter(is_within).collect();
+        let with_machines: BTreeSet<Key> = machines.iter().map(|machine| cluster_of(machine)).collect();
+        let is_used = |cluster: &&TenantCluster| {
+            is_begun(cluster) || self.is_unread(cluster) || with_machines.contains(&key_of(cluster))
+        };
+        let clusters = of_clusters.values().copied().filter(is_used).map(ResourceUsage::of_cluster);
+        let counted = machines.into_iter().filter(|machine| counts(machine)).map(|machine| &machine.spec);
+        clusters.fold(ResourceUsage::of(counted), ResourceUsage::and)
     }
 
     /// The usage that has precedence over a cluster without a VM: all workers, and all Machines whose cluster was deleted.
     /// Control-plane nodes count if their cluster has begun, or has had Machines for longer. Two waiting clusters never both
     /// wait: a cluster that has not seen the other's Machine is seen by it. A cluster that has begun to create its Machines
     /// counts with all of them.
-    pub fn taken_before(&self, cluster: &TenantCluster) -> ResourceUsage {
-        let (of_clusters, there) = (self.on(&cluster.spec.provider_ref.name), self.there());
+    pub fn taken_before(&self, cluster: &TenantCluster, scope: Scope<'_>) -> ResourceUsage {
+        let (of_clusters, there) = (self.within(scope), self.there());
         let mut control: BTreeMap<Key, Vec<&Machine>> = BTreeMap::new();
         let mut taken = ResourceUsage::default();
         for machine in &self.machines {
             let of = cluster_of(machine);
-            let is_lost = !there.contains(&of);
+            let is_lost = !there.contains(&of) && scope.has_lost(machine);
             if !is_lost && !of_clusters.contains_key(&of) {
                 continue;
             }
@@ -152,6 +277,7 @@ impl ClusterInventory {
                 let left = u64::from(other.spec.control_plane.replicas).saturating_sub(machines.len() as u64);
                 let there = ResourceUsage::of(machines.iter().map(|machine| &machine.spec));
                 taken = taken.and(there).and(ResourceUsage::sized(left, spec.processors, spec.memory_mib));
+                taken = taken.and(ResourceUsage::of_cluster(other));
             }
         }
         taken
@@ -189,10 +315,9 @@ impl ClusterInventory {
         self.clusters.iter().chain(&self.unread).map(key_of).collect()
     }
 
-    fn on(&self, provider: &str) -> BTreeMap<Key, &TenantCluster> {
-        let all = self.clusters.iter().chain(&self.unread);
-        let on = all.filter(|cluster| cluster.spec.provider_ref.name == provider);
-        on.map(|cluster| (key_of(cluster), cluster)).collect()
+    fn within(&self, scope: Scope<'_>) -> BTreeMap<Key, &TenantCluster> {
+        let all = self.clusters.iter().chain(&self.unread).filter(|cluster| scope.has(cluster));
+        all.map(|cluster| (key_of(cluster), cluster)).collect()
     }
 
     fn is_unread(&self, cluster: &TenantCluster) -> bool {
@@ -263,41 +388,39 @@ pub(super) fn is_leaving_machine(machine: &Machine) -> bool {
 }
 
 /// The allowance of a NodePool that wants `count` workers of a class, and `surge` more during a replacement. It follows from the
-/// Provider's permission for the namespace, and from limits of which `used` is taken. Existing workers stay, and are replaced
-/// within the limits. Fewer workers are always allowed. A worker that leaves for a replacement keeps its room for it.
+/// budgets, and from the refusal of what the pool names, if it is `forbidden`. Existing workers stay, and are replaced within the
+/// limits. Fewer workers are always allowed. A worker that leaves for a replacement keeps its room for it.
 pub fn pool_allowance(
-    provider: &Provider,
-    pool: (&str, &[Machine]),
-    used: ResourceUsage,
+    budgets: &[Budget],
+    forbidden: Option<Obstacle>,
+    machines: &[Machine],
     class: &VMClassSpec,
     (count, surge): (usize, usize),
 ) -> PoolAllowance {
-    let (namespace, machines) = pool;
     let one = ResourceUsage::sized(1, class.processors, class.memory_mib);
     let staying = machines.iter().filter(|machine| !is_leaving_machine(machine));
     let kept = machines.iter().filter(|machine| keeps_room(machine)).count();
-    let fit = limited(provider, used, one).into_iter().filter_map(|(_, most, used, one)| {
-        let left = most?.saturating_sub(used);
-        left.checked_div(one)
-    });
+    let limited = budgets.iter().flat_map(|budget| budget.limited(one));
+    let fit = limited.filter_map(|Limited { most, used, wanted, .. }| most.saturating_sub(used).checked_div(wanted));
     let room = fit.min().map_or(usize::MAX, |fit| usize::try_from(fit).unwrap_or(usize::MAX));
     let missing = count.saturating_sub(kept);
-    let forbidden = permission(provider, namespace).filter(|_| missing > 0);
-    let (further, why) = match forbidden {
+    let many = |count: usize| ResourceUsage::sized(count as u64, class.processors, class.memory_mib);
+    let (further, why) = match forbidden.filter(|_| missing > 0) {
         Some(obstacle) => (0, Some((NodePoolReason::NamespaceNotAllowed, obstacle.message))),
         None if missing > room => {
-            let wanted = ResourceUsage::sized(missing as u64, class.processors, class.memory_mib);
-            let words = limits(provider, used, wanted).map(|obstacle| obstacle.message).unwrap_or_default();
-            (room, Some((NodePoolReason::CapacityMissing, words)))
+            let over = limits(budgets, many(missing));
+            let is_quota = over.as_ref().is_some_and(|over| over.reason == TenantClusterReason::QuotaExceeded);
+            let reason = if is_quota { NodePoolReason::QuotaExceeded } else { NodePoolReason::CapacityMissing };
+            (room, Some((reason, over.map(|over| over.message).unwrap_or_default())))
         }
         None => (missing, None),
     };
     let left = room - further.min(room);
-    let many = |count: usize| ResourceUsage::sized(count as u64, class.processors, class.memory_mib);
-    let over = |left: usize| limits(provider, used.and(many(room - left)), many(surge));
+    let over = |left: usize| limits(&with_usage(budgets, |used| used.and(many(room - left))), many(surge));
     let slow = (surge > left).then(|| over(left).map(|obstacle| obstacle.message)).flatten();
     // Workers of several sizes: only some may have a successor. The limits at that time decide.
-    let refused = staying.map(|machine| limits(provider, used.without(ResourceUsage::of([&machine.spec])), one));
+    let without = |machine: &Machine| with_usage(budgets, |used| used.without(ResourceUsage::of([&machine.spec])));
+    let refused = staying.map(|machine| limits(&without(machine), one));
     let stands = refused.reduce(|all, next| all.and(next)).flatten();
     let stands = stands.map(|why| format!("who went would have no successor: {}", why.message));
     PoolAllowance { count: count.min(kept.saturating_add(further)), surge: surge.min(left), why, slow, stands }
@@ -309,23 +432,34 @@ mod tests {
 
     use super::*;
     use crate::decisions::fixture::{class, cluster, now, provider};
-    use crate::objects::{Limits, MachineStatus, TenantClusterStatus};
+    use crate::objects::{MachineStatus, TenantClusterStatus, TenantStatus};
+
+    fn limits_of(provider: &Provider, used: ResourceUsage, wanted: ResourceUsage) -> Option<Obstacle> {
+        limits(&budget(provider, used), wanted)
+    }
+
+    fn budget(provider: &Provider, used: ResourceUsage) -> Vec<Budget> {
+        Budget::of_provider(provider, used).into_iter().collect()
+    }
 
     #[test]
     fn limit_covers_existing_and_wanted_machines() {
         let mut provider = provider();
         let wanted = ResourceUsage::of(&vec![crate::objects::fixture::worker(); 3]);
-        assert_eq!(wanted, ResourceUsage { nodes: 3, processors: 12, memory_mib: 3 * 16384 });
-        let used = ResourceUsage { nodes: 7, processors: 8, memory_mib: 16384 };
-        assert_eq!(limits(&provider, used, wanted), None, "there are none");
+        assert_eq!(
+            wanted,
+            ResourceUsage { nodes: 3, processors: 12, memory_mib: 3 * 16384, ..ResourceUsage::default() }
+        );
+        let used = ResourceUsage { nodes: 7, processors: 8, memory_mib: 16384, ..ResourceUsage::default() };
+        assert_eq!(limits_of(&provider, used, wanted), None, "there are none");
         provider.spec.limits = Some(Limits { nodes: Some(10), processors: Some(20), memory_mib: Some(4 * 16384) });
-        assert_eq!(limits(&provider, used, wanted), None, "all of it may be taken");
+        assert_eq!(limits_of(&provider, used, wanted), None, "all of it may be taken");
         for (more, words) in [
             (ResourceUsage { nodes: 8, ..used }, "10 nodes: 8 are taken, and 3 wanted"),
             (ResourceUsage { processors: 9, ..used }, "20 processors: 9 are taken, and 12 wanted"),
             (ResourceUsage { memory_mib: 16385, ..used }, "65536 MiB of memory"),
         ] {
-            let why = limits(&provider, more, wanted).unwrap();
+            let why = limits_of(&provider, more, wanted).unwrap();
             assert!(why.reason == TenantClusterReason::CapacityMissing && why.message.contains(words), "{why:?}");
         }
     }
@@ -333,15 +467,27 @@ mod tests {
     #[test]
     fn growing_node_keeps_its_size_under_lowered_limits() {
         let mut provider = provider();
-        let (had, used) = (ResourceUsage { nodes: 3, processors: 12, memory_mib: 4096 }, ResourceUsage::default());
+        let used = ResourceUsage::default();
+        let had = ResourceUsage { nodes: 3, processors: 12, memory_mib: 4096, ..used };
         provider.spec.limits = Some(Limits { nodes: Some(1), processors: Some(8), memory_mib: Some(8192) });
-        assert_eq!(growth(&provider, used, had, ResourceUsage { memory_mib: 8192, ..had }), None, "there is memory");
-        let more = growth(&provider, used, had, ResourceUsage { memory_mib: 8193, ..had }).unwrap().message;
+        assert_eq!(
+            growth(&budget(&provider, used), had, ResourceUsage { memory_mib: 8192, ..had }),
+            None,
+            "there is memory"
+        );
+        let more = growth(&budget(&provider, used), had, ResourceUsage { memory_mib: 8193, ..had }).unwrap().message;
         assert!(more.contains("8192 MiB of memory") && !more.contains("nodes"), "{more}");
-        let more = growth(&provider, used, had, ResourceUsage { processors: 13, ..had }).unwrap().message;
+        let more = growth(&budget(&provider, used), had, ResourceUsage { processors: 13, ..had }).unwrap().message;
         assert!(more.contains("8 processors: 0 are taken, and 13 wanted"), "{more}");
-        assert_eq!(growth(&provider, ResourceUsage { memory_mib: 8192, ..used }, had, had), None, "it wants nothing");
+        assert_eq!(
+            growth(&budget(&provider, ResourceUsage { memory_mib: 8192, ..used }), had, had),
+            None,
+            "it wants nothing"
+        );
     }
+
+    const DC1: Scope<'_> = Scope::Provider("dc1");
+    const DC2: Scope<'_> = Scope::Provider("dc2");
 
     /// A cluster of three with so many Machines. The first is so many seconds old.
     fn tenant(name: &str, count: usize, age: i64) -> (TenantCluster, Vec<Machine>) {
@@ -367,7 +513,7 @@ mod tests {
 
     #[test]
     fn first_waiting_cluster_waits_for_no_other() {
-        let nodes = |all: &[(TenantCluster, Vec<Machine>)], of: usize| tenants(all).taken_before(&all[of].0).nodes;
+        let nodes = |all: &[(TenantCluster, Vec<Machine>)], of: usize| tenants(all).taken_before(&all[of].0, DC1).nodes;
         let pair = [tenant("blue", 3, 60), tenant("red", 3, 50)];
         assert_eq!((nodes(&pair, 0), nodes(&pair, 1)), (0, 3));
         let half = [tenant("blue", 1, 60), tenant("red", 3, 50)];
@@ -388,9 +534,9 @@ mod tests {
         worker.spec.pool_ref = Some(Reference::to("red-general"));
         begun[1].1.push(worker);
         assert_eq!(nodes(&begun, 0), 4);
-        assert_eq!(tenants(&begun).used("dc1", |_| true).nodes, 7);
+        assert_eq!(tenants(&begun).used(DC1, |_| true).nodes, 7);
         begun[1].0.spec.provider_ref = Reference::to("dc2");
-        assert_eq!((nodes(&begun, 0), tenants(&begun).used("dc1", |_| true).nodes), (0, 3));
+        assert_eq!((nodes(&begun, 0), tenants(&begun).used(DC1, |_| true).nodes), (0, 3));
     }
 
     #[test]
@@ -398,18 +544,18 @@ mod tests {
         let all = [tenant("blue", 3, 60), tenant("red", 1, 50)];
         let mut seen = tenants(&all);
         seen.clusters.retain(|cluster| cluster.name_any() != "red");
-        assert_eq!([seen.used("dc1", |_| true).nodes, seen.used("dc2", |_| true).nodes], [4, 1]);
-        assert_eq!(seen.taken_before(&all[0].0).nodes, 1, "beside its own");
+        assert_eq!([seen.used(DC1, |_| true).nodes, seen.used(DC2, |_| true).nodes], [4, 1]);
+        assert_eq!(seen.taken_before(&all[0].0, DC1).nodes, 1, "beside its own");
     }
 
     #[test]
     fn cluster_with_an_unreadable_status_counts_as_begun() {
         let all = [tenant("blue", 3, 60), tenant("red", 3, 50)];
         let mut seen = tenants(&all);
-        assert_eq!(seen.taken_before(&all[0].0).nodes, 0);
+        assert_eq!(seen.taken_before(&all[0].0, DC1).nodes, 0);
         seen.unread.extend(seen.clusters.pop());
-        assert_eq!(seen.taken_before(&all[0].0).nodes, 3);
-        assert_eq!([seen.used("dc1", |_| true).nodes, seen.used("dc2", |_| true).nodes], [6, 0]);
+        assert_eq!(seen.taken_before(&all[0].0, DC1).nodes, 3);
+        assert_eq!([seen.used(DC1, |_| true).nodes, seen.used(DC2, |_| true).nodes], [6, 0]);
     }
 
     #[test]
@@ -417,9 +563,9 @@ mod tests {
         let (mut provider, machines) = (provider(), tenant("shop", 4, 60).1);
         let mut machines = machines;
         machines[3].metadata.deletion_timestamp = Some(now());
-        let used = ResourceUsage { nodes: 7, processors: 28, memory_mib: 7 * 16384 };
+        let used = ResourceUsage { nodes: 7, processors: 28, memory_mib: 7 * 16384, ..ResourceUsage::default() };
         let of =
-            |provider: &Provider, count| pool_allowance(provider, ("team-blue", &machines), used, &class(), (count, 2));
+            |provider: &Provider, count| pool_allowance(&budget(provider, used), None, &machines, &class(), (count, 2));
         let free = PoolAllowance { count: 9, surge: 2, why: None, slow: None, stands: None };
         assert_eq!(of(&provider, 9), free, "without limits");
         provider.spec.limits = Some(Limits { nodes: Some(10), processors: None, memory_mib: None });
@@ -439,12 +585,11 @@ mod tests {
         assert_eq!((cut.count, cut.surge), (5, 0));
         // A worker that leaves without a replacement does not count either.
         machines[2].status = Some(MachineStatus { phase: Phase::Deleting, ..MachineStatus::default() });
-        provider.spec.limits = None;
-        provider.spec.allowed_namespaces.names.clear();
-        let cut = pool_allowance(&provider, ("team-blue", &machines), used, &class(), (3, 1));
+        let forbidden = Some(Obstacle::new(TenantClusterReason::NamespaceNotAllowed, "team-blue"));
+        let cut = pool_allowance(&[], forbidden.clone(), &machines, &class(), (3, 1));
         assert_eq!((cut.count, cut.surge), (2, 1), "nothing further, and what is there is replaced");
         assert_eq!(cut.why.unwrap().0, NodePoolReason::NamespaceNotAllowed);
-        let enough = pool_allowance(&provider, ("team-blue", &machines), used, &class(), (2, 1));
+        let enough = pool_allowance(&[], forbidden, &machines, &class(), (2, 1));
         assert_eq!((enough.count, enough.why), (2, None));
     }
 
@@ -466,7 +611,7 @@ mod tests {
         let limited = |nodes| Some(Limits { nodes: Some(nodes), processors: None, memory_mib: None });
         let used = ResourceUsage { nodes: 5, ..ResourceUsage::default() };
         let of = |provider: &Provider, machines: &[Machine], used| {
-            pool_allowance(provider, ("team-blue", machines), used, &class(), (2, 1))
+            pool_allowance(&budget(provider, used), None, machines, &class(), (2, 1))
         };
         provider.spec.limits = limited(5);
         let full = of(&provider, &machines, used);
@@ -507,5 +652,74 @@ mod tests {
         assert_eq!(pool.floor(), 1);
         left.holds(&mut pool);
         assert_eq!((pool.count, pool.rollout.max_surge, pool.floor()), (1, 0, 1), "one of two is missing already");
+    }
+
+    /// A Tenant of the namespace, with this quota.
+    fn team(quota: Quota) -> Tenant {
+        let mut team = crate::decisions::fixture::tenant("blue", &["team-blue", "team-taken"], &[]);
+        team.spec.quota = Some(quota);
+        team
+    }
+
+    // Finding 16 of controller.md: only the Provider had limits, so one team could take all.
+    #[test]
+    fn quota_counts_the_clusters_of_a_tenants_namespaces() {
+        let quota = Quota { nodes: Some(7), addresses: Some(13), clusters: Some(2), ..Quota::default() };
+        let mut all = [tenant("amber", 3, 60), tenant("coral", 3, 50)];
+        let mut seen = tenants(&all);
+        seen.tenants = vec![team(quota)];
+        let why = |seen: &ClusterInventory, of: usize, wanted: ResourceUsage| {
+            let budgets = seen.budgets_before(&provider(), &all[of].0);
+            limits(&budgets, wanted).map(|why| (why.reason, why.message))
+        };
+        let cluster = |nodes| ResourceUsage { nodes, ..ResourceUsage::of_cluster(&all[1].0) };
+        assert_eq!(cluster(3).addresses(), 6, "two Services and the endpoint");
+        assert_eq!((why(&seen, 0, cluster(7)), why(&seen, 1, cluster(4))), (None, None));
+        let (reason, words) = why(&seen, 1, cluster(5)).unwrap();
+        assert_eq!(reason, TenantClusterReason::QuotaExceeded);
+        assert_eq!(
+            words,
+            "clusters of the Tenant blue may have 7 nodes: 3 are taken, and 5 wanted; clusters of the Tenant blue may \
+             have 13 addresses: 6 are taken, and 8 wanted"
+        );
+        // The other namespace belongs to another Tenant, so its clusters do not count.
+        let mut holder = crate::decisions::fixture::tenant("red", &["team-taken"], &[]);
+        let namespaces = vec!["team-taken".to_owned()];
+        holder.status = Some(TenantStatus { namespaces, ..TenantStatus::default() });
+        seen.tenants.push(holder);
+        for cluster in &mut seen.clusters {
+            cluster.metadata.namespace = Some("team-taken".to_owned());
+        }
+        for machine in &mut seen.machines {
+            machine.metadata.namespace = Some("team-taken".to_owned());
+        }
+        assert_eq!(why(&seen, 0, cluster(7)), None);
+        all[0].0.metadata.namespace = Some("team-taken".to_owned());
+        assert_eq!(seen.budgets_before(&provider(), &all[0].0), [], "red has no quota");
+    }
+
+    #[test]
+    fn last_cluster_of_a_quota_waits() {
+        let all = [tenant("amber", 3, 60), tenant("coral", 3, 60), tenant("dune", 0, 0)];
+        let mut seen = tenants(&all);
+        seen.tenants = vec![team(Quota { clusters: Some(1), ..Quota::default() })];
+        let is_free = |of: usize| {
+            let cluster = &all[of].0;
+            limits(&seen.budgets_before(&provider(), cluster), ResourceUsage::of_cluster(cluster)).is_none()
+        };
+        assert_eq!([is_free(0), is_free(1), is_free(2)], [true, false, false], "both came in the same second");
+    }
+
+    #[test]
+    fn quota_holds_back_further_workers() {
+        let (cluster, machines) = tenant("shop", 4, 60);
+        let mut seen = tenants(&[(cluster, machines.clone())]);
+        seen.tenants = vec![team(Quota { processors: Some(20), ..Quota::default() })];
+        let budgets = seen.budgets(&provider(), "team-blue", |_| true);
+        let cut = pool_allowance(&budgets, None, &machines, &class(), (9, 2));
+        assert_eq!((cut.count, cut.surge), (5, 0));
+        let (reason, words) = cut.why.unwrap();
+        assert!(reason == NodePoolReason::QuotaExceeded && words.contains("20 processors: 16 are taken"), "{words}");
+        assert_eq!(seen.budgets(&provider(), "team-red", |_| true), [], "neither limits nor a quota");
     }
 }

@@ -1,11 +1,13 @@
 //! Decides the next steps from what was observed. Pure: requests and changes nothing. An unknown state is never taken for an
 //! answer.
 
+mod access;
 mod add_ons;
 mod addresses;
 mod adopted_workers;
 mod adoption;
 mod capacity;
+mod catalog;
 mod change;
 mod claims;
 mod cluster;
@@ -40,6 +42,7 @@ mod window;
 mod worker_image;
 mod workers;
 
+pub use self::access::{Access, NodePlace, tenant_of};
 pub use self::add_ons::add_ons;
 pub use self::addresses::{
     Allocation, CLAIMANT, Malformed, NamedAllocation, POOL, allocation, claimed, gives_out, leaving_out, named,
@@ -51,6 +54,7 @@ pub use self::adoption::{
     why_not_adopted, without_disk,
 };
 pub use self::capacity::{capacity, workers_that_fit};
+pub use self::catalog::{Offer, catalog, missing_names};
 pub use self::change::{Change, ObservedCluster, asked, blocked, lowest_minor, raise_name, with_size};
 pub use self::claims::{AllocatedAddresses, Claim, ClaimStep, Source, claimant, claims, left_over, next_claim};
 pub use self::cluster::{
@@ -63,23 +67,25 @@ pub use self::drift::{ahead, drifted, has_drifted, left_prepared};
 pub use self::health::{ClusterCondition, Health, OperationPhase, before, leaving, with_api, workers_of};
 pub use self::ip_pool::{PoolUsage, overlaps, pool_usage};
 pub use self::limits::{
-    ClusterInventory, PoolAllowance, ResourceUsage, growth, keeps_room, limits, permission, pool_allowance,
+    Budget, ClusterInventory, PoolAllowance, ResourceUsage, Scope, growth, is_bounded, keeps_room, limits,
+    pool_allowance,
 };
 pub use self::node_image::{ImageConditions, TemplateInventory, image_conditions, next_phase, phase};
 pub use self::node_settings::{node_settings_hashes, unapplied_settings};
 pub use self::observed::Observed;
 pub use self::obstacle::Obstacle;
 pub use self::owned::{
-    CLUSTER, CLUSTER_FINALIZER, CLUSTER_REF, FORMER_KEYS_TYPE, KEYS_TYPE, KUBECONFIG_TYPE, MACHINE_FINALIZER,
-    NAMESPACES_IN_USE, NODE_POOL, POOL_FINALIZER, former_keys_secret, is_keys_secret, is_own_secret, keys_secret,
-    kubeconfig_secret, namespace_entry, owner,
+    CLUSTER, CLUSTER_FINALIZER, CLUSTER_REF, FORMER_KEYS_TYPE, INPUT_TYPE, KEYS_TYPE, KUBECONFIG_TYPE,
+    MACHINE_FINALIZER, NAMESPACES_IN_USE, NODE_POOL, POOL_FINALIZER, former_keys_secret, is_keys_secret, is_own_secret,
+    keys_secret, kubeconfig_secret, namespace_entry, owner,
 };
 pub use self::pause_reason::{PauseReason, control_cluster, swap_reasons};
 pub use self::pending_event::{PendingEvent, Reasons, pending_events, reasons};
 pub use self::pod_range::{exceeds_range, workers_in_range};
 pub use self::pool::{InvalidPool, MOST_POOLS, WantedPool, emptied_pool, is_one_too_many, wanted_pool};
 pub use self::preflight::{
-    CONSOLE_PASSWORD_HASH, LOGIN, NeededSecret, PreflightInputs, needed_secrets, network, obstacles, pool_of_nodes,
+    CONSOLE_PASSWORD_HASH, LOGIN, NeededSecret, PreflightInputs, is_input, needed_secrets, network, obstacles,
+    pool_of_nodes,
 };
 pub use self::provider::{VCenterInventory, ZoneInventory};
 pub use self::repair::{Repairs, forget_old_illness, repaired, repairs};

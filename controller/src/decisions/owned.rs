@@ -59,6 +59,8 @@ pub const KUBECONFIG_TYPE: &str = "cluster.x-k8s.io/secret";
 pub const KEYS_TYPE: &str = "kaas.local/cluster-keys";
 /// The type of the Secret in which earlier versions kept a cluster's keys.
 pub const FORMER_KEYS_TYPE: &str = "Opaque";
+/// The type of Secrets that a spec names. Kubernetes lets no client change the type of a Secret.
+pub const INPUT_TYPE: &str = "kaas.local/cluster-input";
 
 /// Whether a Secret has a cluster's keys.
 pub fn is_keys_secret(secret: &Secret, cluster: &TenantCluster) -> bool {

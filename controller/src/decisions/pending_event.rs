@@ -136,7 +136,7 @@ mod tests {
     /// A new reason becomes a Warning by default. Add it to this list if the operator has to act, otherwise to [`ON_ITS_WAY`].
     #[test]
     fn each_negative_reason_is_classified() {
-        const GRAVE: [&str; 50] = [
+        const GRAVE: [&str; 51] = [
             "AddressesMissing",
             "AdoptionRequired",
             "AwaitingCommit",
@@ -174,6 +174,7 @@ mod tests {
             "PropertiesRefused",
             "ProviderNotReached",
             "ProviderNotReady",
+            "QuotaExceeded",
             "RangesOverlap",
             "ReferenceMissing",
             "SecretMissing",

@@ -6,14 +6,17 @@ use std::net::Ipv4Addr;
 
 use kube::ResourceExt;
 
+use super::access::Access;
 use super::addresses::{Malformed, subnet};
-use super::limits::permission;
+use super::cluster::is_begun;
+use super::node_settings::node_settings_hashes;
 use super::obstacle::Obstacle;
+use super::owned::INPUT_TYPE;
 use super::pod_range::exceeds_range;
 use super::resolved::standing;
 use crate::objects::{
     AUTO, AddressRange, Addressing, ConditionStatus, IPPool, IPPoolSpec, Provider, ProviderNetwork, ProviderReason,
-    Reason, TenantCluster, TenantClusterReason, VMClass, VSphere,
+    Reason, Resolved, Tenant, TenantCluster, TenantClusterReason, VMClass, VSphere,
 };
 
 /// The objects that a cluster's spec names. Missing ones are `None`.
@@ -23,6 +26,8 @@ pub struct PreflightInputs<'a> {
     pub provider: Option<&'a Provider>,
     pub class: Option<&'a VMClass>,
     pub pools: &'a [IPPool],
+    /// All Tenants.
+    pub tenants: &'a [Tenant],
     /// The existing Secrets that the spec names, with their keys.
     pub secrets: &'a BTreeMap<String, BTreeSet<String>>,
     /// The number of workers that the cluster's pools want.
@@ -34,6 +39,8 @@ pub struct PreflightInputs<'a> {
 pub struct NeededSecret {
     pub name: String,
     pub keys: &'static [&'static str],
+    /// The fields that decide where its content goes.
+    pub fields: &'static [&'static str],
 }
 
 /// The key with the hash of the consoles' password.
@@ -44,10 +51,30 @@ pub const LOGIN: [&str; 2] = ["username", "password"];
 /// The Secrets that a cluster's control-plane nodes need.
 pub fn needed_secrets(cluster: &TenantCluster) -> Vec<NeededSecret> {
     let console = cluster.spec.site.console_password_ref.as_ref();
-    let console = console.map(|it| NeededSecret { name: it.name.clone(), keys: &[CONSOLE_PASSWORD_HASH] });
+    let console = console.map(|it| NeededSecret {
+        name: it.name.clone(),
+        keys: &[CONSOLE_PASSWORD_HASH],
+        fields: &["site.consolePasswordRef"],
+    });
     let backup = cluster.spec.backup.as_ref().and_then(|backup| backup.credentials_ref.as_ref());
-    let backup = backup.map(|it| NeededSecret { name: it.name.clone(), keys: &LOGIN });
+    let backup = backup.map(|it| NeededSecret {
+        name: it.name.clone(),
+        keys: &LOGIN,
+        fields: &["backup.target", "backup.credentialsRef"],
+    });
     console.into_iter().chain(backup).collect()
+}
+
+/// Whether the controller reads a Secret of this type that a spec names. It has the type of inputs, or the cluster is from before
+/// this type, and its nodes were created with this Secret. Otherwise a user who names a Secret could learn its content from nodes
+/// without a right to read it.
+pub fn is_input(kind: Option<&str>, needed: &NeededSecret, cluster: &TenantCluster) -> bool {
+    let is_kept = |resolved: &Resolved| {
+        let (told, now) = (&resolved.node_settings, node_settings_hashes(&cluster.spec));
+        let is_same = |field: &&str| now.contains_key(*field) && now.get(*field) == told.get(*field);
+        is_begun(cluster) && !resolved.requires_input_type && needed.fields.iter().all(is_same)
+    };
+    kind == Some(INPUT_TYPE) || cluster.resolved().is_some_and(is_kept)
 }
 
 /// The Provider's network for a cluster's control-plane nodes.
@@ -70,7 +97,12 @@ pub fn obstacles(around: &PreflightInputs<'_>) -> Vec<Obstacle> {
         found.missing("Provider", &around.cluster.spec.provider_ref.name);
         return found.0;
     };
-    found.0.extend(permission(provider, around.cluster.metadata.namespace.as_deref().unwrap_or_default()));
+    let namespace = around.cluster.metadata.namespace.as_deref().unwrap_or_default();
+    found.0.extend(Access::of(around.tenants, namespace).cluster(
+        around.cluster,
+        provider,
+        pool_of_nodes(around.cluster, provider, around.pools),
+    ));
     found.references(around, provider);
     found.secrets(around);
     found.ranges(around, provider);
@@ -134,9 +166,15 @@ impl Obstacles {
     }
 
     fn secrets(&mut self, around: &PreflightInputs<'_>) {
-        for NeededSecret { name, keys } in needed_secrets(around.cluster) {
+        for NeededSecret { name, keys, .. } in needed_secrets(around.cluster) {
             match around.secrets.get(&name) {
-                None => self.add(TenantClusterReason::SecretMissing, format!("there is no Secret {name}")),
+                None => {
+                    let words = format!(
+                        "there is no Secret {name} of the type {INPUT_TYPE}: create it with kubectl create secret generic \
+                         --type={INPUT_TYPE}; the type of a Secret cannot change"
+                    );
+                    self.add(TenantClusterReason::SecretMissing, words);
+                }
                 Some(there) => {
                     for key in keys.iter().filter(|key| !there.contains(**key)) {
                         self.add(TenantClusterReason::SecretMissing, format!("the Secret {name} has no {key}"));
@@ -210,7 +248,7 @@ impl Obstacles {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decisions::fixture::{class, cluster, now, pool, provider};
+    use crate::decisions::fixture::{class, cluster, now, pool, provider, tenant};
     use crate::objects::{
         Backup, Endpoint, FromNamespaces, Reference, Restore, ServiceVips, TenantClusterReason as Why, set,
     };
@@ -220,13 +258,14 @@ mod tests {
         provider: Option<Provider>,
         class: Option<VMClass>,
         pools: Vec<IPPool>,
+        tenants: Vec<Tenant>,
         secrets: BTreeMap<String, BTreeSet<String>>,
     }
 
     impl Case {
         fn new() -> Self {
-            let (pools, secrets) = (vec![pool()], BTreeMap::new());
-            Self { cluster: cluster(), provider: Some(provider()), class: None, pools, secrets }
+            let (pools, tenants, secrets) = (vec![pool()], Vec::new(), BTreeMap::new());
+            Self { cluster: cluster(), provider: Some(provider()), class: None, pools, tenants, secrets }
         }
 
         fn judged(&self) -> Vec<Obstacle> {
@@ -235,6 +274,7 @@ mod tests {
                 provider: self.provider.as_ref(),
                 class: self.class.as_ref(),
                 pools: &self.pools,
+                tenants: &self.tenants,
                 secrets: &self.secrets,
                 workers: 2,
             })
@@ -283,7 +323,7 @@ mod tests {
             let range = AddressRange { first: first.to_owned(), last: last.to_owned() };
             Some(ServiceVips { ranges: Some(vec![range]), pool_ref: None, count: None })
         };
-        let cases: [(Why, &str, Change<'_>); 20] = [
+        let cases: [(Why, &str, Change<'_>); 21] = [
             (Why::ReferenceMissing, "Provider dc1", &|it| it.provider = None),
             (Why::ReferenceMissing, "zone c", &|it| it.cluster.spec.control_plane.zones = vec!["c".to_owned()]),
             (Why::ReferenceMissing, "network green", &|it| it.cluster.spec.network.name = "green".to_owned()),
@@ -300,6 +340,9 @@ mod tests {
                 it.cluster.spec.control_plane.vm_class = "medium".to_owned()
             }),
             (Why::NamespaceNotAllowed, "team-red", &|it| it.cluster.metadata.namespace = Some("team-red".to_owned())),
+            (Why::NamespaceNotAllowed, "the network blue", &|it| {
+                it.tenants = vec![tenant("red", &["team-red"], &["blue"])];
+            }),
             (Why::ProviderNotReady, "password", &|it| {
                 let conditions = &mut it.provider.as_mut().unwrap().status.as_mut().unwrap().conditions;
                 set(conditions, ProviderReason::NotReady, "the password is refused", 1, &now());
@@ -344,6 +387,37 @@ mod tests {
             let is_told = found.iter().any(|it| it.reason == reason && it.message.contains(words));
             assert!(is_told, "{words}: {found:?}");
         }
+    }
+
+    // Finding 1 of controller.md: naming a Secret must not show its content to a user without the right to read it.
+    #[test]
+    fn secrets_of_another_type_are_read_only_as_before() {
+        let mut cluster = cluster();
+        cluster.spec.backup = Some(Backup {
+            every: "6h".to_owned(),
+            target: "https://backup.example.com/".to_owned(),
+            credentials_ref: Some(Reference::to("shop-backup")),
+            recovery_public_key: None,
+        });
+        let is_read = |cluster: &TenantCluster, kind: &str| is_input(Some(kind), &needed_secrets(cluster)[0], cluster);
+        assert!(is_read(&cluster, INPUT_TYPE) && !is_read(&cluster, "Opaque"));
+        let deployment =
+            serde_json::json!({"cluster": "shop", "lifecycle": "Active", "image": {"name": "kaas-tenant 0.2.0"}});
+        let resolved = Resolved { node_settings: node_settings_hashes(&cluster.spec), ..Resolved::default() };
+        let status = serde_json::json!({"deployment": deployment, "resolved": resolved});
+        cluster.status = Some(serde_json::from_value(status).unwrap());
+        assert!(is_read(&cluster, "Opaque"), "named before the type existed");
+        let backup = cluster.spec.backup.clone().unwrap();
+        let mut moved = cluster.clone();
+        moved.spec.backup = Some(Backup { target: "https://eve.example/".to_owned(), ..backup.clone() });
+        assert!(!is_read(&moved, "Opaque"), "its content would go elsewhere");
+        let mut other = cluster.clone();
+        let credentials_ref = Some(Reference::to("shop-deployer"));
+        other.spec.backup = Some(Backup { credentials_ref, ..backup });
+        assert!(!is_read(&other, "Opaque"));
+        let mut new = cluster;
+        new.status.as_mut().unwrap().resolved.as_mut().unwrap().requires_input_type = true;
+        assert!(!is_read(&new, "Opaque") && is_read(&new, INPUT_TYPE));
     }
 
     #[test]

@@ -48,6 +48,7 @@ pub fn resolved(
         processors: Some(processors),
         memory_mib: Some(memory_mib),
         data_disk_gib: Some(data_disk_gib),
+        requires_input_type: true,
         ..before.cloned().unwrap_or_default()
     })
 }

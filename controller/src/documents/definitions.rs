@@ -215,6 +215,6 @@ mod tests {
                 assert_eq!(words.len(), described.reasons.len(), "{}", described.condition);
             }
         }
-        assert_eq!(names.len(), 9 * 3);
+        assert_eq!(names.len(), 11 * 3);
     }
 }

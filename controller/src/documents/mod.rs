@@ -13,5 +13,5 @@ mod yaml;
 
 pub use self::definitions::{Definition, definition, definitions, list};
 pub use self::reference::{reference, renew};
-pub use self::rights::{ACCOUNT, RIGHTS, Right};
+pub use self::rights::{ACCOUNT, RBAC, RIGHTS, Right, TENANT_EDIT, TENANT_VIEW};
 pub use self::yaml::document as yaml;

@@ -4,23 +4,25 @@ use serde_json::{Value, json};
 
 use super::rights::ACCOUNT;
 use crate::decisions::{
-    FORMER_KEYS_TYPE, KEYS_TYPE, KUBECONFIG_TYPE, MACHINE_FINALIZER, NAMESPACES_IN_USE, former_keys_secret,
+    FORMER_KEYS_TYPE, INPUT_TYPE, KEYS_TYPE, KUBECONFIG_TYPE, MACHINE_FINALIZER, NAMESPACES_IN_USE, former_keys_secret,
     kubeconfig_secret,
 };
-use crate::objects::{CONFIRM_DELETE, DO, GROUP, SYSTEM};
+use crate::objects::{CONFIRM_DELETE, DO, GROUP, SYSTEM, VERSION};
 
 /// The policies, each with its binding, by the names of their files.
 pub(super) fn policies() -> Vec<(&'static str, [Value; 2])> {
     vec![
+        ("cluster-input", cluster_input()),
         ("confirm-delete", confirmation()),
         ("controller-secrets", secrets()),
         ("fixed-operations", operations()),
         ("kept-finalizers", finalizers()),
         ("kept-records", records()),
         ("kept-secrets", cluster_secrets()),
-        ("named-secrets", named_secrets()),
         ("namespace-in-use", namespaces()),
         ("node-labels", labels()),
+        ("provider-pods", tenant_pods("provider-pods", "Provider", OF_PROVIDERS)),
+        ("tenant-pods", tenant_pods("tenant-pods", "Tenant", OF_TENANTS)),
     ]
 }
 
@@ -184,43 +186,73 @@ fn operations() -> [Value; 2] {
     [policy, binding]
 }
 
-/// The places in a cluster's spec that name a Secret of its namespace.
-const REFERENCES: [(&str, &str); 4] = [
-    ("site", "consolePasswordRef"),
-    ("backup", "credentialsRef"),
-    ("restore", "recoveryKeyRef"),
-    ("restore", "credentialsRef"),
-];
-
-/// A controller reads each Secret that a cluster names. Its content reaches the cluster's nodes and the server of its backups. So
-/// a user who names a Secret must be allowed to read it. A Secret that was named before needs no such right, unless site, backup
-/// or restore change. These decide who logs in to nodes, which proxies and CAs nodes trust, and where snapshots are sent. Names
-/// of Secrets have no slash (RFC 1123).
-fn named_secrets() -> [Value; 2] {
-    let names = |of: &str| {
-        let name = |(part, field)| {
-            let place = format!("{of}.spec.{part}");
-            format!("(has({place}) && has({place}.{field}) ? ['{part}.{field}/' + {place}.{field}.name] : [])")
-        };
-        REFERENCES.map(name).join(" + ")
-    };
-    let mut parts: Vec<&str> = REFERENCES.iter().map(|(part, _)| *part).collect();
-    parts.dedup();
-    let stays: Vec<String> = parts.into_iter().map(|part| same(".spec", part)).collect();
-    let expression = "variables.named.all(named, (named in variables.before && !variables.isMoved) || \
-                      authorizer.group('').resource('secrets').namespace(request.namespace).name(named.split('/')[1])\
-                      .check('get').allowed())";
-    let message = "who names a Secret in the spec, or changes site, backup or restore of a cluster that names one, has to be allowed to \
-                   get it: what it holds comes to the cluster's nodes";
+/// Users who may write Secrets and not read them, as `kaas-tenant-edit` allows, write only those that a cluster's spec names. A
+/// Secret of another type could hold the token of a service account, or belong to the controller. The account of a component of
+/// Kubernetes is none of these users.
+fn cluster_input() -> [Value; 2] {
+    let expression = format!(
+        "variables.reads || ((request.operation == 'CREATE' || oldObject.type == '{INPUT_TYPE}') && \
+         (request.operation == 'DELETE' || object.type == '{INPUT_TYPE}'))"
+    );
+    let message = format!(
+        "a user who may not read Secrets here writes and deletes only those of the type {INPUT_TYPE}: create one with \
+         kubectl create secret generic NAME --type={INPUT_TYPE}"
+    );
     let validation = json!({"expression": expression, "message": message});
-    let mut made = policy("named-secrets", GROUP, &["CREATE", "UPDATE"], &["tenantclusters"], vec![validation]);
-    made[0]["spec"]["variables"] = json!([
-        {"name": "named", "expression": names("object")},
-        {"name": "before", "expression": format!("request.operation == 'CREATE' ? [] : {}", names("oldObject"))},
-        {"name": "isMoved", "expression": format!("request.operation == 'UPDATE' && !({})", stays.join(" && "))},
-    ]);
-    made
+    let operations = ["CREATE", "UPDATE", "DELETE"];
+    let [mut policy, binding] = policy("cluster-input", "", &operations, &["secrets"], vec![validation]);
+    let reads = "authorizer.group('').resource('secrets').namespace(request.namespace).check('get').allowed()";
+    policy["spec"]["variables"] = json!([{"name": "reads", "expression": reads}]);
+    policy["spec"]["matchConditions"] = json!([{
+        "name": "not-of-kubernetes",
+        "expression": "!request.userInfo.username.startsWith('system:serviceaccount:kube-system:')",
+    }]);
+    [policy, binding]
 }
+
+/// Namespaces of Kubernetes, the controller and add-ons. No Tenant or Provider stops their pods, not even while its object cannot
+/// be read.
+const OWN_NAMESPACES: [&str; 6] =
+    ["kaas-system", "kube-node-lease", "kube-public", "kube-system", "local-path-storage", "metallb-system"];
+
+/// The label by which an operator permits pods in a namespace that a Tenant or a Provider admits.
+const PODS: &str = "kaas.local/pods";
+
+/// No pod runs in a namespace for tenant clusters: it would run on a control-plane node of the control cluster, next to every
+/// tenant's keys. Tenants cannot label namespaces. `admits` is whether the object in `params` admits the namespace.
+fn tenant_pods(name: &str, kind: &str, admits: &str) -> [Value; 2] {
+    let label = format!(
+        "has(namespaceObject.metadata.labels) && '{PODS}' in namespaceObject.metadata.labels && \
+         namespaceObject.metadata.labels['{PODS}'] == 'allowed'"
+    );
+    let message = format!(
+        "'the namespace ' + request.namespace + ' of the control cluster is for tenant clusters, so no pod runs in it: run it in \
+         a tenant cluster, or have an operator label the namespace {PODS}=allowed'"
+    );
+    let validation = json!({"expression": format!("!({admits}) || ({label})"), "messageExpression": message});
+    let [mut policy, mut binding] = policy(name, "", &["CREATE"], &["pods"], vec![validation]);
+    let rule = |operation: &str, resources: &[&str]| json!({"apiGroups": [""], "apiVersions": ["*"], "operations": [operation], "resources": resources});
+    policy["spec"]["matchConstraints"] = json!({
+        "namespaceSelector": {"matchExpressions": [
+            {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": OWN_NAMESPACES},
+        ]},
+        "resourceRules": [
+            rule("CREATE", &["pods"]),
+            rule("UPDATE", &["pods/ephemeralcontainers"]),
+            rule("CONNECT", &["pods/attach", "pods/exec", "pods/portforward"]),
+        ],
+    });
+    policy["spec"]["paramKind"] = json!({"apiVersion": format!("{GROUP}/{VERSION}"), "kind": kind});
+    // Each object of the kind is asked. Without any, pods are admitted.
+    binding["spec"]["paramRef"] = json!({"selector": {}, "parameterNotFoundAction": "Allow"});
+    [policy, binding]
+}
+
+/// Whether a Tenant, and whether a Provider, admits a namespace.
+const OF_TENANTS: &str = "request.namespace in params.spec.namespaces";
+const OF_PROVIDERS: &str = "has(params.spec.allowedNamespaces) && (params.spec.allowedNamespaces.from == 'All' || \
+                            (has(params.spec.allowedNamespaces.names) && \
+                            request.namespace in params.spec.allowedNamespaces.names))";
 
 /// A domain (RFC 1035, section 2.3.4) and a slash or nothing, then a name.
 const KEY: &str = "^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
@@ -351,37 +383,16 @@ fn policy(name: &str, group: &str, operations: &[&str], resources: &[&str], vali
 
 #[cfg(test)]
 mod tests {
-    use kube::CustomResourceExt as _;
-
     use super::*;
-    use crate::objects::TenantCluster;
 
-    /// The fields below a schema that name a Secret, each with its part of the spec.
-    fn references(part: &str, schema: &Value, found: &mut Vec<(String, String)>) {
-        for (name, below) in schema["properties"].as_object().into_iter().flatten() {
-            let says = below["description"].as_str().unwrap_or_default();
-            if name.ends_with("Ref") && says.contains("Secret") {
-                found.push((part.to_owned(), name.clone()));
-            }
-            references(if part.is_empty() { name.as_str() } else { part }, below, found);
+    /// Each request to the API server asks all that match. Their number is a figure of the design.
+    #[test]
+    fn policies_are_few_and_named_like_their_files() {
+        let all = policies();
+        assert!(all.len() <= 12, "{}", all.len());
+        for (file, [policy, binding]) in all {
+            let name = format!("{file}.{GROUP}");
+            assert_eq!((&policy["metadata"]["name"], &binding["spec"]["policyName"]), (&json!(name), &json!(name)));
         }
-    }
-
-    /// An API server asks each policy for each request to its kind.
-    #[test]
-    fn policies_are_at_most_twelve() {
-        assert!(policies().len() <= 12, "{}", policies().len());
-    }
-
-    #[test]
-    fn policy_covers_all_fields_that_name_secrets() {
-        let kind = serde_json::to_value(TenantCluster::crd()).unwrap();
-        let spec = &kind["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
-        let mut found = Vec::new();
-        references("", spec, &mut found);
-        found.sort();
-        let mut asked = REFERENCES.map(|(part, field)| (part.to_owned(), field.to_owned()));
-        asked.sort();
-        assert_eq!(found, asked);
     }
 }

@@ -8,6 +8,11 @@ use crate::objects::{GROUP, SYSTEM};
 
 /// The service account of controllers in `kaas-system`, and the name of its roles and bindings.
 pub const ACCOUNT: &str = "kaas-controller";
+/// The roles of a Tenant's admins and users in its namespaces.
+pub const TENANT_EDIT: &str = "kaas-tenant-edit";
+pub const TENANT_VIEW: &str = "kaas-tenant-view";
+/// The group of roles and bindings.
+pub const RBAC: &str = "rbac.authorization.k8s.io";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Right {
@@ -19,21 +24,24 @@ pub struct Right {
     pub verbs: &'static [&'static str],
     /// Whether it applies in `kaas-system` only.
     pub at_home: bool,
-    /// The only object that it applies to. `None` for all objects.
-    pub name: Option<&'static str>,
+    /// The names that it is limited to. None means all.
+    pub names: &'static [&'static str],
 }
 
 const fn everywhere(group: &'static str, resource: &'static str, verbs: &'static [&'static str]) -> Right {
-    Right { group, resource, verbs, at_home: false, name: None }
+    Right { group, resource, verbs, at_home: false, names: &[] }
 }
 
 const fn at_home(group: &'static str, resource: &'static str, verbs: &'static [&'static str]) -> Right {
-    Right { group, resource, verbs, at_home: true, name: None }
+    Right { group, resource, verbs, at_home: true, names: &[] }
 }
 
 /// All rights. Statuses are written through their own subresource. Of a user's object only the metadata is changed (finalizers,
 /// labels, annotations), and the only right for that is `patch`.
 pub const RIGHTS: &[Right] = &[
+    everywhere(GROUP, "tenants", &["list", "patch", "watch"]),
+    everywhere(GROUP, "tenants/status", &["patch"]),
+    everywhere(GROUP, "catalogs", &["create", "delete", "list", "update"]),
     everywhere(GROUP, "providers", &["get", "list", "patch", "watch"]),
     everywhere(GROUP, "providers/status", &["patch"]),
     everywhere(GROUP, "ippools", &["list", "patch", "watch"]),
@@ -55,8 +63,18 @@ pub const RIGHTS: &[Right] = &[
     // For a cluster's keys, its kubeconfig, and the Secrets that its spec names. They are read by name, never listed. The policy
     // `controller-secrets` limits which are created, changed and removed: RBAC cannot limit rights to future names.
     everywhere("", "secrets", &["create", "delete", "get", "patch"]),
-    // The Role to read the kubeconfig of one cluster. The API server refuses a Role with rights that the controller lacks.
-    everywhere("rbac.authorization.k8s.io", "roles", &["create"]),
+    // The people of a Tenant. With `bind` on these two roles alone the controller gives nothing else.
+    everywhere(RBAC, "rolebindings", &["create", "get", "patch"]),
+    Right {
+        group: RBAC,
+        resource: "clusterroles",
+        verbs: &["bind"],
+        at_home: false,
+        names: &[TENANT_EDIT, TENANT_VIEW],
+    },
+    // The Role to read the kubeconfig of one cluster. The API server refuses a Role, and a binding to it, with rights that the
+    // controller lacks.
+    everywhere(RBAC, "roles", &["create"]),
     // Nodes of tenant clusters admit requests from the addresses of these nodes.
     everywhere("", "nodes", &["list"]),
     // Events for users, in the namespace of their object.
@@ -66,7 +84,7 @@ pub const RIGHTS: &[Right] = &[
     // The mark that a controller has led. It is not read, changed or removed. A right to create cannot be limited to names.
     at_home("", "configmaps", &["create"]),
     // The list of namespaces with clusters.
-    Right { name: Some(NAMESPACES_IN_USE), ..at_home("", "configmaps", &["get", "patch"]) },
+    Right { names: &[NAMESPACES_IN_USE], ..at_home("", "configmaps", &["get", "patch"]) },
     // The Leases of leadership, and of work on a cluster.
     at_home("coordination.k8s.io", "leases", &["create", "delete", "get", "list", "update"]),
 ];
@@ -82,33 +100,39 @@ impl Right {
 
     fn rule(&self) -> Value {
         let mut rule = json!({"apiGroups": [self.group], "resources": [self.resource], "verbs": self.verbs});
-        if let Some(name) = self.name {
-            rule["resourceNames"] = json!([name]);
+        if !self.names.is_empty() {
+            rule["resourceNames"] = json!(self.names);
         }
         rule
     }
 }
 
-/// The rules of a role: resources of the group, and verbs.
-type Rules = &'static [(&'static [&'static str], &'static [&'static str])];
+/// The rules of a role: the API group, resources of it, and verbs.
+type Rules = &'static [(&'static str, &'static [&'static str], &'static [&'static str])];
 
 /// The rights of tenants in a namespace, once an administrator binds the role. Tenants write nothing that a controller records. A
 /// cluster's status decides which nodes get proof of the deployer, and Machines are found by their labels.
 const TENANTS: [(&str, Rules); 2] = [
     (
-        "kaas-tenant-edit",
+        TENANT_EDIT,
         &[
-            (&["nodepools", "tenantclusters"], &["create", "delete", "get", "list", "patch", "update", "watch"]),
-            (&["nodepools/scale"], &["get", "patch", "update"]),
-            (&["machines"], &["delete", "get", "list", "watch"]),
+            (GROUP, &["catalogs"], READ),
+            // The policy `cluster-input` limits these to Secrets that a spec names. Tenants read none.
+            ("", &["secrets"], &["create", "delete", "patch", "update"]),
+            (GROUP, &["nodepools", "tenantclusters"], &["create", "delete", "get", "list", "patch", "update", "watch"]),
+            (GROUP, &["nodepools/scale"], &["get", "patch", "update"]),
+            (GROUP, &["machines"], &["delete", "get", "list", "watch"]),
             // A request to an upgrade is an annotation. The plan cannot change, tenants cannot write the status, and the policy
             // `fixed-operations` protects the rest.
-            (&["operations"], &["get", "list", "patch", "watch"]),
+            (GROUP, &["operations"], &["get", "list", "patch", "watch"]),
         ],
     ),
     (
-        "kaas-tenant-view",
-        &[(&["machines", "nodepools", "operations", "tenantclusters"], READ), (&["nodepools/scale"], &["get"])],
+        TENANT_VIEW,
+        &[
+            (GROUP, &["catalogs", "machines", "nodepools", "operations", "tenantclusters"], READ),
+            (GROUP, &["nodepools/scale"], &["get"]),
+        ],
     ),
 ];
 const READ: &[&str] = &["get", "list", "watch"];
@@ -116,7 +140,7 @@ const READ: &[&str] = &["get", "list", "watch"];
 /// The namespace of controllers, their account and its rights, and the roles for tenants, in the order in which they can be
 /// applied.
 pub(super) fn rights() -> Vec<Value> {
-    const API: &str = "rbac.authorization.k8s.io";
+    const API: &str = RBAC;
     let rules = |at_home| RIGHTS.iter().filter(|right| right.at_home == at_home).map(Right::rule).collect::<Vec<_>>();
     let (version, home) = (format!("{API}/v1"), json!({"name": ACCOUNT, "namespace": SYSTEM}));
     let subjects = json!([{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": SYSTEM}]);
@@ -127,7 +151,7 @@ pub(super) fn rights() -> Vec<Value> {
     let tenants = TENANTS.map(|(name, rules)| {
         let rules = rules
             .iter()
-            .map(|(resources, verbs)| json!({"apiGroups": [GROUP], "resources": resources, "verbs": verbs}));
+            .map(|(group, resources, verbs)| json!({"apiGroups": [group], "resources": resources, "verbs": verbs}));
         let rules: Vec<Value> = rules.collect();
         json!({"apiVersion": version, "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules})
     });
@@ -159,7 +183,7 @@ mod tests {
         };
         assert!(permits("get", "", "secrets", Some("team-blue")) && permits("list", "", "secrets", Some(SYSTEM)));
         assert!(permits("patch", GROUP, "machines/status", Some("team-blue")));
-        let named: Vec<_> = RIGHTS.iter().filter(|right| right.name.is_some()).map(Right::rule).collect();
+        let named: Vec<_> = RIGHTS.iter().filter(|right| right.names == [NAMESPACES_IN_USE]).map(Right::rule).collect();
         assert_eq!((named.len(), &named[0]["resourceNames"]), (1, &json!([NAMESPACES_IN_USE])));
         for (verb, group, resource, namespace) in [
             ("list", "", "secrets", Some("team-blue")),
@@ -181,10 +205,12 @@ mod tests {
         for (place, right) in RIGHTS.iter().enumerate() {
             assert!(right.verbs.is_sorted() && !right.verbs.is_empty(), "{right:?}");
             for text in right.verbs.iter().chain([&right.group, &right.resource]) {
-                assert!(!text.contains('*') && !["bind", "escalate", "impersonate"].contains(text), "{right:?}");
+                assert!(!text.contains('*') && !["escalate", "impersonate"].contains(text), "{right:?}");
             }
+            let is_bind = right.verbs.contains(&"bind");
+            assert!(!is_bind || (right.verbs.len() == 1 && right.names == [TENANT_EDIT, TENANT_VIEW]), "{right:?}");
             let is_role = (right.resource, right.verbs) == ("roles", &["create"][..]);
-            assert!(right.group != "rbac.authorization.k8s.io" || is_role, "{right:?}");
+            assert!(right.group != RBAC || is_bind || is_role || right.resource == "rolebindings", "{right:?}");
             for verb in right.verbs {
                 let again = RIGHTS[place + 1..].iter().filter(|other| {
                     (other.group, other.resource) == (right.group, right.resource) && other.verbs.contains(verb)
@@ -197,7 +223,7 @@ mod tests {
     #[test]
     fn tenants_write_nothing_that_a_controller_records() {
         for (name, rules) in TENANTS {
-            for (resources, verbs) in rules {
+            for (group, resources, verbs) in rules {
                 let writes = verbs.iter().any(|verb| !READ.contains(verb));
                 for resource in *resources {
                     assert!(!resource.contains("status") && !resource.contains('*'), "{name}: {resource}");
@@ -205,7 +231,10 @@ mod tests {
                     let is_deleted = *resource == "machines" && !verbs.contains(&"patch") && !verbs.contains(&"update");
                     // Only a controller creates or removes one. Rules of the kind protect its plan.
                     let is_told = *resource == "operations" && !verbs.contains(&"create") && !verbs.contains(&"delete");
-                    let is_theirs = is_wanted || is_deleted || is_told;
+                    // The policy `cluster-input` limits their types.
+                    let is_input = *resource == "secrets" && !verbs.iter().any(|verb| READ.contains(verb));
+                    assert_eq!(group.is_empty(), is_input, "{name}: {resource}");
+                    let is_theirs = is_wanted || is_deleted || is_told || is_input;
                     assert!(!writes || name == "kaas-tenant-edit" && is_theirs, "{name}: {resource}");
                 }
             }

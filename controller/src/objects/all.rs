@@ -3,6 +3,7 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 
+use super::catalog::Catalog;
 use super::condition::{ConditionStatus, Reason};
 use super::ip_pool::{IPPool, IPPoolReason};
 use super::machine::{Machine, MachineReason};
@@ -11,6 +12,7 @@ use super::node_pool::{NodePool, NodePoolReason};
 use super::operation::{Operation, OperationReason};
 use super::pool_address::PoolAddress;
 use super::provider::{Provider, ProviderReason};
+use super::tenant::{Tenant, TenantReason};
 use super::tenant_cluster::{TenantCluster, TenantClusterReason};
 use super::vm_class::VMClass;
 
@@ -34,6 +36,8 @@ pub struct Described {
 
 pub fn all() -> Vec<Kind> {
     vec![
+        kind::<Tenant>(described::<TenantReason>()),
+        kind::<Catalog>(Vec::new()),
         kind::<Provider>(described::<ProviderReason>()),
         kind::<IPPool>(described::<IPPoolReason>()),
         kind::<PoolAddress>(Vec::new()),

@@ -14,6 +14,7 @@
 #![allow(clippy::duplicated_attributes, reason = "each column of a kind has a type, and several are texts")]
 
 mod all;
+mod catalog;
 mod condition;
 mod deployment;
 #[cfg(test)]
@@ -30,10 +31,12 @@ mod reference;
 mod rules;
 mod shapes;
 mod site;
+mod tenant;
 mod tenant_cluster;
 mod vm_class;
 
 pub use self::all::{Described, Kind, all};
+pub use self::catalog::{Catalog, CatalogSpec, Used};
 pub use self::condition::{Condition, ConditionStatus, Reason, set};
 pub use self::deployment::Deployment;
 pub use self::ip_pool::{IPPool, IPPoolReason, IPPoolSpec, IPPoolStatus};
@@ -56,6 +59,7 @@ pub use self::provider::{
 };
 pub use self::reference::Reference;
 pub use self::site::{Proxy, Site};
+pub use self::tenant::{Allow, AllowedProvider, People, Quota, Tenant, TenantReason, TenantSpec, TenantStatus};
 pub use self::tenant_cluster::{
     AddOns, Backup, Commit, ControlPlane, ControlPlaneStatus, Maintenance, NodesStatus, OnFailure, PodSecurity,
     Resolved, Restore, TenantCluster, TenantClusterReason, TenantClusterSpec, TenantClusterStatus, Upgrade,

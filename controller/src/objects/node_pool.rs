@@ -239,10 +239,12 @@ reasons! {
         /// The Provider's limits, or the free capacity that the vCenter reports, do not suffice for all wanted workers; the message
         /// has the numbers. Existing workers stay.
         CapacityMissing = False for operator,
+        /// The Tenant's quota does not suffice for all wanted workers; the message has the numbers. Existing workers stay.
+        QuotaExceeded = False for operator,
         /// The range of pods of the cluster does not hold all wanted workers; the message has the numbers. Existing workers stay.
         PodRangeExhausted = False for operator,
-        /// The Provider no longer allows the namespace, and fewer workers exist than are wanted: none is created. Existing
-        /// workers stay.
+        /// The namespace may no longer use the Provider, or what the pool names, and fewer workers exist than are wanted: none is
+        /// created. The message names it. Existing workers stay.
         NamespaceNotAllowed = False for operator,
         /// The cluster has 16 older pools: no worker is created for this one. Enlarge those, or delete one of them.
         TooMany = False for operator,

@@ -114,6 +114,8 @@ shapes! {
     value = {"type": "string", "maxLength": 63, "pattern": "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"};
     /// A version, as in Semantic Versioning 2.0.0.
     version = {"type": "string", "minLength": 5, "maxLength": 64, "pattern": r"^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$"};
+    /// The name of a user or a group, as the control cluster's API server knows it.
+    person = {"type": "string", "minLength": 1, "maxLength": 253};
     /// JSON that the controller stores.
     kept = {"type": "object", "x-kubernetes-preserve-unknown-fields": true};
 }
@@ -162,6 +164,14 @@ lists! {
     ssh_keys = 32 of ssh_key;
     /// Namespaces.
     namespaces = 256 of label;
+    /// Names of objects, networks or namespaces.
+    names = 64 of label;
+    /// Names of images.
+    image_names = 64 of name;
+    /// Names of objects in a Catalog.
+    catalog_names = 256 of name;
+    /// Names of users or groups.
+    people = 64 of person;
     /// Names of zones.
     zones = 16 of label;
     /// Addresses of a pool that are not assigned.

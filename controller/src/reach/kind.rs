@@ -22,6 +22,41 @@ pub(super) fn read<K: Kind>(object: &Value) -> Result<K, Failure> {
     <K as Deserialize<'_>>::deserialize(object).map_err(|error| unreadable::<K>(object, error))
 }
 
+/// Objects that the caller does not own, so that an unreadable status does not stop it.
+#[derive(Debug)]
+pub struct Tolerant<K> {
+    pub whole: Vec<K>,
+    /// The objects whose status cannot be read, without it, and each with the error.
+    pub unread: Vec<(K, Failure)>,
+}
+
+impl<K> Tolerant<K> {
+    /// All objects, for a caller that reads no status.
+    pub fn all(self) -> Vec<K> {
+        self.whole.into_iter().chain(self.unread.into_iter().map(|(object, _)| object)).collect()
+    }
+}
+
+/// Reads objects that the caller does not own.
+///
+/// # Errors
+/// The spec of an object cannot be read.
+pub(super) fn read_tolerant<K: Kind>(objects: Vec<Value>) -> Result<Tolerant<K>, Failure> {
+    let mut found = Tolerant { whole: Vec::new(), unread: Vec::new() };
+    for mut object in objects {
+        match read(&object) {
+            Ok(read) => found.whole.push(read),
+            Err(failure) => {
+                if let Some(members) = object.as_object_mut() {
+                    members.remove("status");
+                }
+                found.unread.push((read(&object)?, failure));
+            }
+        }
+    }
+    Ok(found)
+}
+
 fn unreadable<K: Kind>(object: &Value, why: impl Display) -> Failure {
     let [namespace, name] = ["namespace", "name"].map(|field| object["metadata"][field].as_str());
     let words = format!("the {} {} cannot be read: {why}", K::kind(&()), joined(namespace, name));

@@ -5,10 +5,10 @@ use kube::ResourceExt;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-pub use super::kind::{Kind, full_name};
+pub use super::kind::{Kind, Tolerant, full_name};
 
 use super::failure::Failure;
-use super::kind::read;
+use super::kind::{read, read_tolerant};
 use super::objects::{Collection, Objects};
 
 /// The object of this name. `None` if it does not exist.
@@ -37,21 +37,6 @@ pub async fn list<K: Kind>(
     objects.list(&Collection::of::<K>(namespace), label).await?.iter().map(read).collect()
 }
 
-/// Objects that the caller does not own, so that an unreadable status does not stop it.
-#[derive(Debug)]
-pub struct Tolerant<K> {
-    pub whole: Vec<K>,
-    /// The objects whose status cannot be read, without it, and each with the error.
-    pub unread: Vec<(K, Failure)>,
-}
-
-impl<K> Tolerant<K> {
-    /// All objects, for a caller that reads no status.
-    pub fn all(self) -> Vec<K> {
-        self.whole.into_iter().chain(self.unread.into_iter().map(|(object, _)| object)).collect()
-    }
-}
-
 /// As [`list`], for objects that the caller does not own.
 ///
 /// # Errors
@@ -61,19 +46,7 @@ pub async fn list_tolerant<K: Kind>(
     namespace: Option<&str>,
     label: Option<(&str, &str)>,
 ) -> Result<Tolerant<K>, Failure> {
-    let mut found = Tolerant { whole: Vec::new(), unread: Vec::new() };
-    for mut object in objects.list(&Collection::of::<K>(namespace), label).await? {
-        match read(&object) {
-            Ok(read) => found.whole.push(read),
-            Err(failure) => {
-                if let Some(members) = object.as_object_mut() {
-                    members.remove("status");
-                }
-                found.unread.push((read(&object)?, failure));
-            }
-        }
-    }
-    Ok(found)
+    read_tolerant(objects.list(&Collection::of::<K>(namespace), label).await?)
 }
 
 /// Creates an object in the namespace of its metadata.

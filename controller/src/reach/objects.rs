@@ -1,5 +1,5 @@
-//! The calls to an API server: untyped objects by name. Writes fail if the object was changed since it was read. The only kind
-//! known here is PoolAddress, because a claim needs all addresses in use.
+//! The calls to an API server: untyped objects by name. Writes fail if the object was changed since it was read. The kinds known
+//! here are those of shared lists: a claim needs all addresses in use, and a limit needs all Machines and clusters.
 
 use std::borrow::Cow;
 use std::net::Ipv4Addr;
@@ -11,7 +11,9 @@ use serde_json::Value;
 
 use super::failure::Failure;
 use super::in_use::AddressesInUse;
-use crate::objects::PoolAddress;
+use super::inventory::inventory_of;
+use crate::decisions::ClusterInventory;
+use crate::objects::{Machine, PoolAddress, Tenant, TenantCluster};
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Collection {
@@ -57,6 +59,12 @@ pub trait Objects: Send + Sync {
         AddressesInUse::read(number, &all).map(Arc::new)
     }
 
+    /// All clusters, Machines and Tenants, from which the usage of limits and quotas is computed. It has all that the caller wrote
+    /// before. The Machines are listed first, so that the cluster of each Machine is in the list of clusters.
+    async fn inventory(&self) -> Result<Arc<ClusterInventory>, Failure> {
+        list_inventory(self).await
+    }
+
     async fn get(&self, of: &Collection, name: &str) -> Result<Value, Failure>;
 
     /// Creates an object. If several callers create one name, one of them succeeds. The status is not stored.
@@ -77,4 +85,40 @@ pub trait Objects: Send + Sync {
 
     /// Deletes an object, if its UID and `resourceVersion` are still as they were read.
     async fn delete_as_read(&self, of: &Collection, object: &Value) -> Result<(), Failure>;
+}
+
+/// All clusters, Machines and Tenants ([`Objects::inventory`]).
+pub(super) async fn list_inventory<O: Objects + ?Sized>(objects: &O) -> Result<Arc<ClusterInventory>, Failure> {
+    let machines = objects.list(&Collection::of::<Machine>(None), None).await?;
+    let clusters = objects.list(&Collection::of::<TenantCluster>(None), None).await?;
+    let tenants = match objects.list(&Collection::of::<Tenant>(None), None).await {
+        Err(failure) if lacks_kind(objects, &failure) => Vec::new(),
+        tenants => tenants?,
+    };
+    inventory_of(machines, clusters, tenants).map(Arc::new)
+}
+
+/// Whether a list of a new kind failed because the control cluster has the kinds and rights of a former release: it has no object
+/// of the kind.
+pub fn lacks_kind<O: Objects + ?Sized>(objects: &O, failure: &Failure) -> bool {
+    matches!(failure, Failure::Missing | Failure::Refused(_)) && objects.control_cluster().has_former_kinds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reach::fenced::Fenced;
+    use crate::reach::in_memory::InMemory;
+    use crate::term::Term;
+
+    #[test]
+    fn only_a_former_release_lacks_a_kind() {
+        for has_former_kinds in [true, false] {
+            let own = ControlCluster { has_former_kinds, ..ControlCluster::default() };
+            let fenced = Fenced::new(Arc::new(InMemory::default()), Term::unlimited("controller one")).of(own);
+            assert_eq!(lacks_kind(&fenced, &Failure::Missing), has_former_kinds);
+            assert_eq!(lacks_kind(&fenced, &Failure::Refused("403".to_owned())), has_former_kinds);
+            assert!(!lacks_kind(&fenced, &Failure::Changed));
+        }
+    }
 }

@@ -25,12 +25,11 @@ use super::in_use::{AddressesInUse, claim};
 use super::kinds;
 use super::objects::{Collection, Objects};
 use super::store::ClusterStore;
-use super::tenants::cluster_inventory;
 use crate::decisions::{
-    Allocation, CLAIMANT, MACHINE_FINALIZER, NODE_POOL, ResourceUsage, allocation, claimant, claimed, limits, passing,
-    permission, zone_of_next,
+    Access, Allocation, CLAIMANT, MACHINE_FINALIZER, NODE_POOL, NodePlace, ResourceUsage, allocation, claimant,
+    claimed, is_bounded, limits, passing, tenant_of, zone_of_next,
 };
-use crate::objects::{Claimant, IPPool, Machine, NodePool, PoolAddress, PoolAddressSpec, Provider};
+use crate::objects::{AUTO, Claimant, IPPool, Machine, NodePool, PoolAddress, PoolAddressSpec, Provider, Tenant};
 use crate::records::noted;
 use crate::term::Term;
 
@@ -53,8 +52,8 @@ pub struct PoolStore<'a> {
     zones: &'a [String],
     /// The zones of the workers that this value created, by name.
     made: Mutex<BTreeMap<String, String>>,
-    /// The Provider as it was when the pool was checked against it. `None` if no worker is created.
-    provider: Option<&'a Provider>,
+    /// The Provider and the Tenants as they were when the pool was checked against them. `None` if no worker is created.
+    judged: Option<(&'a Provider, &'a [Tenant])>,
     /// The addresses in use: listed once, not for each worker.
     seen: Mutex<ObservedAddresses>,
     /// How often another claimant got an address first.
@@ -92,7 +91,7 @@ impl<'a> PoolStore<'a> {
             overlap: None,
             zones: &[],
             made: Mutex::default(),
-            provider: None,
+            judged: None,
             seen: Mutex::default(),
             races: AtomicU32::default(),
         }
@@ -121,9 +120,9 @@ impl<'a> PoolStore<'a> {
         Ok(zone_of_next(self.zones, &self.like.spec, &all).unwrap_or(&self.like.spec.zone).clone())
     }
 
-    /// Checks each further Machine against this Provider, whose permission was checked before.
-    pub fn within(self, provider: &'a Provider) -> Self {
-        Self { provider: Some(provider), ..self }
+    /// Checks each further Machine against this Provider and these Tenants, whose permission was checked before.
+    pub fn within(self, provider: &'a Provider, tenants: &'a [Tenant]) -> Self {
+        Self { judged: Some((provider, tenants)), ..self }
     }
 
     /// The leases of a NodePool, without its workers.
@@ -209,24 +208,27 @@ impl<'a> PoolStore<'a> {
         self.address(machine).await
     }
 
-    /// Checks a new Machine against the current Provider. Several pools may have computed the same free capacity: each sees the
-    /// Machines of the others here.
+    /// Checks a new Machine against the current Provider and Tenants. Several pools may have computed the same free capacity: each
+    /// sees the Machines of the others here.
     async fn permitted(&self, machine: &Machine) -> anyhow::Result<()> {
-        let Some(judged) = self.provider else { return Ok(()) };
+        let Some((judged, tenants)) = self.judged else { return Ok(()) };
         let (name, namespace) = (judged.name_any(), machine.namespace().unwrap_or_default());
         let provider = kinds::find::<Provider>(self.objects, None, &name).await.context("reading the Provider")?;
         let provider = provider.with_context(|| format!("there is no Provider {name}"))?;
-        // A Provider that did not permit the namespace at the first check does not block replacements.
-        let was_permitted = permission(judged, &namespace).is_none();
-        if let Some(why) = permission(&provider, &namespace).filter(|_| was_permitted) {
+        // What did not permit the namespace at the first check does not block replacements. The Tenants are those of that check: a
+        // later one is seen at the next look.
+        let access = Access::of(tenants, &namespace);
+        let place = NodePlace { zones: &[], network: &machine.spec.network, class: AUTO };
+        let was_permitted = access.nodes(judged, &place).is_none();
+        if let Some(why) = access.nodes(&provider, &place).filter(|_| was_permitted) {
             bail!(why.message);
         }
-        if provider.spec.limits.is_none() {
+        if !is_bounded(&provider, tenant_of(tenants, &namespace)) {
             return Ok(());
         }
-        let tenants = cluster_inventory(self.objects).await.context("looking at what a Provider's clusters have")?;
-        let others = tenants.used(&name, |other| other.metadata.uid != machine.metadata.uid);
-        match limits(&provider, others, ResourceUsage::of([&machine.spec])) {
+        let inventory = self.objects.inventory().await.context("looking at what clusters have")?;
+        let budgets = inventory.budgets(&provider, &namespace, |other| other.metadata.uid != machine.metadata.uid);
+        match limits(&budgets, ResourceUsage::of([&machine.spec])) {
             Some(why) => bail!(why.message),
             None => Ok(()),
         }

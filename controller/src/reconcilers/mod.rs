@@ -8,6 +8,7 @@ pub mod node_pool;
 mod points;
 pub mod pool_address;
 pub mod provider;
+pub mod tenant;
 pub mod tenant_cluster;
 #[cfg(test)]
 mod tests;
@@ -18,10 +19,10 @@ use std::time::Duration;
 use kube::ResourceExt;
 
 use crate::context::{Attempt, ReconcileError};
-use crate::decisions::{is_begun, permission};
-use crate::objects::{Provider, TenantCluster};
+use crate::decisions::{Access, is_begun};
+use crate::objects::{Provider, Tenant, TenantCluster};
 use crate::reach::kinds::{Kind, Tolerant, full_name};
-use crate::reach::{Objects, kinds};
+use crate::reach::{Objects, kinds, lacks_kind};
 
 /// The finalizer of objects that others use.
 pub const IN_USE: &str = "kaas.local/in-use";
@@ -39,16 +40,25 @@ async fn tolerant<K: Kind>(objects: &dyn Objects) -> Result<Tolerant<K>, Reconci
 /// The clusters that keep the Providers that they name. A cluster whose status cannot be read may be begun, so it does.
 async fn users(objects: &dyn Objects, providers: &[Provider]) -> Result<Vec<TenantCluster>, ReconcileError> {
     let Tolerant { whole, unread } = tolerant::<TenantCluster>(objects).await?;
-    let keeping = whole.into_iter().filter(|cluster| keeps(cluster, providers));
+    let tenants = tenants(objects).await?;
+    let keeping = whole.into_iter().filter(|cluster| keeps(cluster, providers, &tenants));
     Ok(keeping.chain(unread.into_iter().map(|(cluster, _)| cluster)).collect())
 }
 
-/// Whether a cluster keeps the objects that it names. A cluster in a namespace that its Provider does not allow does not, unless
-/// it was begun: any tenant can create such a cluster.
-fn keeps(cluster: &TenantCluster, providers: &[Provider]) -> bool {
+/// All Tenants.
+async fn tenants(objects: &dyn Objects) -> Result<Vec<Tenant>, ReconcileError> {
+    match kinds::list_tolerant::<Tenant>(objects, None, None).await {
+        Err(failure) if lacks_kind(objects, &failure) => Ok(Vec::new()),
+        listed => Ok(listed.attempting("listing Tenants")?.all()),
+    }
+}
+
+/// Whether a cluster keeps the objects that it names. A cluster in a namespace that may not use its Provider does not, unless it
+/// was begun: any tenant can create such a cluster.
+fn keeps(cluster: &TenantCluster, providers: &[Provider], tenants: &[Tenant]) -> bool {
     let provider = providers.iter().find(|provider| provider.name_any() == cluster.spec.provider_ref.name);
     let namespace = cluster.namespace().unwrap_or_default();
-    is_begun(cluster) || provider.is_none_or(|provider| permission(provider, &namespace).is_none())
+    is_begun(cluster) || provider.is_none_or(|provider| Access::of(tenants, &namespace).provider(provider).is_none())
 }
 
 /// Logs a failed write of a status. The caller returns the error that the status should show.

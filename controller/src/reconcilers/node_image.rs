@@ -8,7 +8,7 @@ use fleet::hypervisor::Placement;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 
-use super::{IN_USE, NOW_AND_THEN, all, keeps, tolerant};
+use super::{IN_USE, NOW_AND_THEN, all, keeps, tenants, tolerant};
 use crate::context::{Attempt, Context, ReconcileError};
 use crate::decisions::{TemplateInventory, image_conditions, next_phase, phase};
 use crate::objects::{NodeImage, NodeImageStatus, Provider, Template, TenantCluster, set};
@@ -103,9 +103,10 @@ async fn finalize(image: &NodeImage, context: &Context) -> Result<Action, Reconc
     let (objects, name) = (&*context.objects, image.name_any());
     let clusters = all::<TenantCluster>(objects).await?;
     let providers = tolerant::<Provider>(objects).await?.all();
+    let tenants = tenants(objects).await?;
     let has = |cluster: &&TenantCluster| {
         let resolved = cluster.resolved().and_then(|one| one.image.as_ref());
-        (cluster.spec.image.as_ref() == Some(&name) || resolved == Some(&name)) && keeps(cluster, &providers)
+        (cluster.spec.image.as_ref() == Some(&name) || resolved == Some(&name)) && keeps(cluster, &providers, &tenants)
     };
     if let Some(user) = clusters.iter().find(has) {
         log::info!("the NodeImage {name} is to go, and stays for now: the TenantCluster {} has it", full_name(user));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 
-use super::{IN_USE, NOW_AND_THEN, all, keeps, tolerant};
+use super::{IN_USE, NOW_AND_THEN, all, keeps, tenants, tolerant};
 use crate::context::{Attempt, Context, ReconcileError};
 use crate::objects::{NodePool, Provider, TenantCluster, VMClass};
 use crate::reach::kinds::{self, full_name};
@@ -23,7 +23,8 @@ pub async fn reconcile(class: Arc<VMClass>, context: Arc<Context>) -> Result<Act
     let clusters = all::<TenantCluster>(objects).await?;
     let pools = tolerant::<NodePool>(objects).await?.all();
     let providers = tolerant::<Provider>(objects).await?.all();
-    let clusters: Vec<_> = clusters.into_iter().filter(|cluster| keeps(cluster, &providers)).collect();
+    let tenants = tenants(objects).await?;
+    let clusters: Vec<_> = clusters.into_iter().filter(|cluster| keeps(cluster, &providers, &tenants)).collect();
     let cluster = clusters.iter().find(|cluster| cluster.spec.control_plane.vm_class == name);
     let user = cluster.map(|cluster| format!("TenantCluster {}", full_name(cluster)));
     let is_theirs = |pool: &&NodePool| {

@@ -12,6 +12,7 @@ mod provider;
 mod recovery_key;
 pub mod schemas;
 mod support;
+mod tenant;
 mod upgrade;
 mod version;
 
@@ -44,6 +45,9 @@ pub enum Command {
     /// Manage the vCenters that tenant clusters run on
     #[command(subcommand)]
     Provider(provider::Provider),
+    /// Manage the teams that use tenant clusters: what they may use, and their quotas
+    #[command(subcommand)]
+    Tenant(tenant::Tenant),
     /// Manage the images of tenant nodes
     #[command(subcommand)]
     Image(image::Image),
@@ -121,6 +125,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Cluster(command) => cluster::run(command),
         Command::Pool(command) => pool::run(&command),
         Command::Provider(command) => provider::run(&command),
+        Command::Tenant(command) => tenant::run(&command),
         Command::Image(command) => image::run(&command),
         Command::Ova(command) => ova::run(command).map(done),
         Command::RecoveryKey(command) => recovery_key::run(&command).map(done),

@@ -11,7 +11,7 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use super::control::deployment;
-use super::{backup, cluster, explain, image, ova, pool, provider, recovery_key, support, upgrade, version};
+use super::{backup, cluster, explain, image, ova, pool, provider, recovery_key, support, tenant, upgrade, version};
 use crate::control::{DryRunReport, WaitReport};
 use crate::output::{ObjectList, object};
 
@@ -46,6 +46,7 @@ pub fn schemas() -> Vec<OutputSchema> {
                 "image delete --dry-run",
                 "pool delete --dry-run",
                 "pool scale --dry-run",
+                "tenant delete --dry-run",
             ],
         ),
         of::<Issued>("endpoint-deployer", &[]),
@@ -56,7 +57,13 @@ pub fn schemas() -> Vec<OutputSchema> {
         of::<cluster::WrittenKubeconfig>("kubeconfig", &["cluster kubeconfig", "control kubeconfig"]),
         of::<ObjectList<'_>>(
             "object-list",
-            &["cluster create --dry-run", "image push --dry-run", "pool create --dry-run", "provider create --dry-run"],
+            &[
+                "cluster create --dry-run",
+                "image push --dry-run",
+                "pool create --dry-run",
+                "provider create --dry-run",
+                "tenant create --dry-run",
+            ],
         ),
         of::<ova::ConvertedDisk>("ova-disk", &["ova pack", "ova unpack"]),
         of::<ova::Facts<'_>>("ova-inspect", &["ova inspect"]),
@@ -72,6 +79,8 @@ pub fn schemas() -> Vec<OutputSchema> {
         of::<recovery_key::NewKey>("recovery-key-new", &["recovery-key new"]),
         of::<recovery_key::OpenedKeys>("recovery-key-open", &["recovery-key open"]),
         of::<support::Report>("support", &["support"]),
+        OutputSchema { name: "tenant", commands: &["tenant get"], schema: object(&mut SchemaGenerator::default()) },
+        of::<tenant::Tenants<'_>>("tenant-list", &["tenant list"]),
         of::<AbandonedUnread>("upgrade-abandoned-unread", &["control upgrade abandon"]),
         of::<upgrade::UpgradedKubernetes>("upgrade-kubernetes", &["control upgrade kubernetes"]),
         of::<KubernetesPlan>("upgrade-kubernetes-plan", &["control upgrade kubernetes --dry-run"]),
@@ -111,6 +120,8 @@ pub fn schemas() -> Vec<OutputSchema> {
                 "pool delete",
                 "pool scale",
                 "provider create",
+                "tenant create",
+                "tenant delete",
             ],
         ),
     ]

@@ -18,6 +18,10 @@ pub fn providers() -> ArgValueCandidates {
     of_cluster("providers")
 }
 
+pub fn tenants() -> ArgValueCandidates {
+    of_cluster("tenants")
+}
+
 pub fn images() -> ArgValueCandidates {
     of_cluster("nodeimages")
 }

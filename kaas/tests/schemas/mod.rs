@@ -44,6 +44,7 @@ pub fn fits(name: &str, value: &Value) {
 fn json_outputs_match_their_schemas() {
     let bed = with_shop();
     bed.kept().put("providers", "", "dc1", json!({}));
+    bed.kept().put("tenants", "", "blue", json!({"spec": {"namespaces": ["team-blue"]}}));
     bed.kept().put("nodeimages", "", "kaas-tenant-0.2.0", json!({"spec": {"digest": "sha256:0a"}}));
     let (name, full_version) = ("kaas-control-plane", "0.2.0+bbbbbbb.etcd-3.6.0");
     let ova = Appliance { name, full_version, properties: few_properties(), extra_config: Vec::new(), signer: None };
@@ -67,6 +68,9 @@ fn json_outputs_match_their_schemas() {
         ("pool-list", "pool list -n team-blue"),
         ("provider", "provider get dc1"),
         ("provider-list", "provider get"),
+        ("tenant", "tenant get blue"),
+        ("tenant-list", "tenant list"),
+        ("dry-run", "tenant delete blue --dry-run"),
         ("object-list", create.as_str()),
         ("ova-disk", "ova pack disk.raw packed.vmdk"),
         ("ova-disk", "ova unpack packed.vmdk unpacked.raw"),

@@ -21,6 +21,8 @@ pub fn made() -> Vec<(&'static str, Value, &'static str)> {
     });
     let (overlap, vips) = ("share an address", "192.168.10.200");
     vec![
+        ("Tenant", json!({"metadata": {"name": "a.b"}}), "the name is no DNS label"),
+        ("Tenant", pool(json!({"namespaces": []})), "should have at least 1 items"),
         ("Provider", json!({"metadata": {"name": "a.b"}}), "the name is no DNS label"),
         ("Provider", json!({"spec": {"type": "Other"}}), "Unsupported value"),
         ("Provider", json!({"spec": {"vsphere": null}}), "give vsphere with the type vSphere"),

@@ -23,7 +23,7 @@ const COLLECTOR: &[&str] = &["--as=system:serviceaccount:kube-system:generic-gar
 const NAMESPACE_CONTROLLER: &[&str] = &["--as=system:serviceaccount:kube-system:namespace-controller"];
 /// A tenant with `kaas-tenant-edit`.
 const TENANT: &[&str] = &["--as=anna"];
-/// A tenant with the rights of Kubernetes' role `edit`.
+/// A tenant with the rights of Kubernetes' role `edit`. `no_pod_runs_where_clusters_are` binds it.
 const EDITOR: &[&str] = &["--as=mallory"];
 
 struct Requests<'a>(&'a ApiServer);
@@ -205,10 +205,7 @@ fn secrets_stay(asked: &Requests<'_>, cluster: &Value) {
     for who in [CONTROLLER, COLLECTOR] {
         asked.permits(who, &home);
     }
-    // The role `edit` is empty here: the controller manager adds the rules of this role to it.
-    let bind = ["create", "rolebinding", "mallory", "--clusterrole=system:aggregate-to-edit", "--user=mallory"];
-    asked.ask(OPERATOR, &bind).unwrap_or_else(|error| panic!("{error:#}"));
-    asked.waits(EDITOR, &["secret", "app"], true);
+    asked.waits(EDITOR, &["secret", "bank-kubeconfig"], true);
     asked.refuses(OPERATOR, &["secret", "--all"], POLICY, words);
     asked.refuses(EDITOR, &["secret", "--all"], POLICY, words);
     for who in [OPERATOR, EDITOR, NAMESPACE_CONTROLLER] {

@@ -1,5 +1,5 @@
 //! What the controller's account may do with Secrets at a real API server, by its rights and by a policy, and what tenants may not do with
-//! its finalizers, nor by Secrets that they may not read: a part of the story of the kinds.
+//! its finalizers and with Secrets, and where no pods run: a part of the story of the kinds.
 
 use std::time::Duration;
 
@@ -196,43 +196,95 @@ pub fn a_tenant_says_a_word_to_an_operation_and_no_more(server: &ApiServer, oper
     taken("a finalizer goes", patch(&anna, &json!({"finalizers": null})));
 }
 
-/// What a Secret holds that a cluster's spec names comes to the cluster's nodes: nobody names one that he may not read.
-pub fn a_tenant_names_no_secret_that_he_may_not_read(server: &ApiServer) {
-    let edits = |who: &[&str], spec: Value| {
-        let part = json!({"spec": spec}).to_string();
-        let words = ["--namespace", "team-blue", "patch", "tenantcluster", "shop", "--type=merge", "--patch", &part];
-        server.kubectl(&[who, &words[..]].concat(), "")
+/// A tenant writes Secrets for clusters and reads none. One of another type is not written, and the controller's own are not deleted.
+pub fn a_tenant_writes_inputs_and_reads_no_secret(server: &ApiServer) {
+    let anna = |arguments: &[&str], input: &str| {
+        server.kubectl(&[&["--as=anna", "--namespace", "team-blue"][..], arguments].concat(), input)
     };
-    let names = |secret: &Value| {
-        let backup = json!({"target": "https://backup.example/shop/", "credentialsRef": secret});
-        edits(&["--as=anna"], json!({"backup": backup}))
+    let create = |type_: &str| {
+        // Without it, an API server refuses one of the type of tokens before it asks a policy.
+        let of_account = json!({"annotations": {"kubernetes.io/service-account.name": "default"}});
+        let made = secret("input", type_, &of_account).to_string();
+        anna(&["create", "--validate=false", "--dry-run=server", "--filename=-"], &made)
     };
-    let secret = json!({"name": "superuser"});
-    taken("a backup without an account", names(&Value::Null));
-    let error = names(&secret).expect_err("a Secret is named that its reader may not read");
-    assert!(format!("{error:#}").contains("named-secrets.kaas.local"), "{error:#}");
-    let role = ["create", "role", "reader", "--verb=get", "--resource=secrets", "--resource-name=superuser"];
-    taken("a right on one Secret", server.kubectl(&[&["--namespace", "team-blue"][..], &role[..]].concat(), ""));
-    let bind = ["--namespace", "team-blue", "create", "rolebinding", "reads", "--role=reader", "--user=anna"];
-    taken("the right on it", server.kubectl(&bind, ""));
-    obtain("the right to be known", MOMENT, || Ok(names(&secret).is_ok().then_some(())))
+    obtain("the policy to refuse something", MOMENT, || Ok(create("Opaque").is_err().then_some(())))
         .unwrap_or_else(|error| panic!("{error:#}"));
-    // Who may edit clusters, and may not read it.
-    let bind = ["create", "rolebinding", "eve", "--clusterrole=kaas-tenant-edit", "--user=eve"];
-    let bind = [&["--namespace", "team-blue"][..], &bind[..]].concat();
-    taken("another tenant's rights", server.kubectl(&bind, ""));
-    let of_eve = |spec: Value| edits(&["--as=eve"], spec);
-    obtain("the rights to be known", MOMENT, || Ok(of_eve(json!({"paused": true})).is_ok().then_some(())))
-        .unwrap_or_else(|error| panic!("{error:#}"));
-    for (what, spec) in [
-        ("another server", json!({"backup": {"target": "https://eve.example/shop/"}})),
-        ("another server of names", json!({"site": {"dnsServers": ["192.0.2.66"]}})),
-        ("another place", json!({"site": {"consolePasswordRef": secret}, "backup": {"credentialsRef": null}})),
-    ] {
-        let error = of_eve(spec).expect_err(what);
-        assert!(format!("{error:#}").contains("named-secrets.kaas.local"), "{what}: {error:#}");
+    let refuses = |what: &str, answer: anyhow::Result<String>| {
+        let error = format!("{:#}", answer.expect_err(what));
+        assert!(
+            error.contains("cluster-input.kaas.local") && error.contains("--type=kaas.local/cluster-input"),
+            "{error}"
+        );
+    };
+    for type_ in ["Opaque", "cluster.x-k8s.io/secret", "kubernetes.io/service-account-token"] {
+        refuses(type_, create(type_));
     }
-    let elsewhere = json!({"backup": {"target": "https://other.example/shop/"}});
-    taken("who may read it says where it goes", edits(&["--as=anna"], elsewhere));
-    taken("as it was", edits(&[], json!({"backup": null, "paused": false})));
+    let made = secret("input", "kaas.local/cluster-input", &json!({})).to_string();
+    taken("an input", anna(&["create", "--validate=false", "--filename=-"], &made));
+    for name in ["app", "bank-kubeconfig"] {
+        refuses(name, anna(&["delete", "secret", name, "--wait=false"], ""));
+    }
+    for verb in ["get", "list"] {
+        let answer = anna(&["auth", "can-i", verb, "secrets"], "");
+        assert!(answer.is_err(), "a tenant may {verb} Secrets: {answer:?}");
+    }
+    taken("an input is deleted", anna(&["delete", "secret", "input", "--wait=false"], ""));
+    taken(
+        "by who runs the control cluster",
+        server.kubectl(&["--namespace", "team-blue", "delete", "secret", "app"], ""),
+    );
+}
+
+// Finding 1 of controller.md: with Kubernetes' role `edit` a tenant ran pods on control-plane nodes of the control cluster.
+/// No pod runs in a namespace for clusters, whatever rights its user has.
+pub fn no_pod_runs_where_clusters_are(server: &ApiServer) {
+    // The role `edit` is empty here: the controller manager adds the rules of this role to it.
+    let bind = ["create", "rolebinding", "mallory", "--clusterrole=system:aggregate-to-edit", "--user=mallory"];
+    taken("Kubernetes' role", server.kubectl(&[&["--namespace", "team-blue"][..], &bind[..]].concat(), ""));
+    // No controller manager runs here, which makes these elsewhere.
+    for namespace in ["team-blue", "other", "kube-system"] {
+        let account = ["--namespace", namespace, "create", "serviceaccount", "default"];
+        taken("the account of pods", server.kubectl(&account, ""));
+    }
+    let runs = |namespace: &str, who: &[&str]| {
+        let words = ["run", "pod", "--image=example.com/a:1", "--dry-run=server", "--restart=Never"];
+        server.kubectl(&[who, &["--namespace", namespace][..], &words[..]].concat(), "")
+    };
+    let says = |words: &str| {
+        let said = runs("team-blue", &["--as=mallory"]).err().map(|error| format!("{error:#}"));
+        Ok(said.filter(|said| said.contains(words)))
+    };
+    let said = obtain("a policy to refuse a pod", MOMENT, || says("pods.kaas.local"));
+    let said = said.unwrap_or_else(|error| panic!("{error:#}"));
+    assert!(said.contains("the namespace team-blue of the control cluster is for tenant clusters"), "{said}");
+    let said = runs("team-blue", &[]).map_err(|error| format!("{error:#}")).expect_err("an administrator's pod");
+    assert!(said.contains("run it in a tenant cluster"), "{said}");
+    for namespace in ["other", "kube-system"] {
+        taken(namespace, runs(namespace, &[]));
+    }
+    let label = |value: &str| server.kubectl(&["label", "namespace", "team-blue", "--overwrite", value], "");
+    taken("the operator's label", label("kaas.local/pods=allowed"));
+    let is_let = || Ok(runs("team-blue", &[]).is_ok().then_some(()));
+    obtain("the label to be known", MOMENT, is_let).unwrap_or_else(|error| panic!("{error:#}"));
+    taken("no label", label("kaas.local/pods-"));
+}
+
+/// The controller binds the roles of tenants, and no other role.
+pub fn the_controller_binds_only_the_roles_of_tenants(server: &ApiServer) {
+    let bind = |role: &str| {
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "bound"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "eve"}],
+        });
+        let words = [ACCOUNT, "--namespace", "team-blue", "create", "--dry-run=server", "--filename=-"];
+        server.kubectl(&words, &binding.to_string())
+    };
+    for role in ["kaas-tenant-edit", "kaas-tenant-view"] {
+        taken(role, bind(role));
+    }
+    // The roles `edit` and `view` are empty here. These have their rules.
+    for role in ["system:aggregate-to-edit", "system:aggregate-to-view", "cluster-admin"] {
+        assert!(bind(role).is_err(), "{role} is bound");
+    }
 }

@@ -34,7 +34,9 @@ pub mod short {
         object_secrets::the_controllers_account_changes_no_secret_but_a_clusters_own(&bed.server, cluster);
         object_secrets::a_tenant_takes_no_finalizer_away(&bed.server);
         object_secrets::a_tenant_says_a_word_to_an_operation_and_no_more(&bed.server, &bed.kinds["Operation"].1);
-        object_secrets::a_tenant_names_no_secret_that_he_may_not_read(&bed.server);
+        object_secrets::a_tenant_writes_inputs_and_reads_no_secret(&bed.server);
+        object_secrets::no_pod_runs_where_clusters_are(&bed.server);
+        object_secrets::the_controller_binds_only_the_roles_of_tenants(&bed.server);
         bed.reached("the controller's account changes no Secret but a cluster's own");
         labels_are_judged_as_the_form_of_a_node_judges_them(&bed);
         a_cluster_is_deleted_once_that_is_confirmed(&bed);
@@ -127,7 +129,7 @@ impl Bed {
         let served = || {
             let answer = bed.server.read("/apis/kaas.local/v1alpha1")?;
             let kinds = answer["resources"].as_array().cloned().unwrap_or_default();
-            Ok(Some(kinds).filter(|kinds| kinds.iter().filter(|kind| !is_part(kind)).count() == 9))
+            Ok(Some(kinds).filter(|kinds| kinds.iter().filter(|kind| !is_part(kind)).count() == 11))
         };
         let kinds = obtain("the kinds to be served", MOMENT, served).unwrap_or_else(|error| panic!("{error:#}"));
         // That of the controller comes with its rights.

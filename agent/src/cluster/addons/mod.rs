@@ -158,6 +158,10 @@ pub fn unwanted(config: &ControlPlane, wanted: &[AddOn]) -> Vec<&'static str> {
 pub const REMOVED: &str = "apiservice,storageclass,poddisruptionbudget,deployment,daemonset,service,configmap,secret,serviceaccount,\
                            rolebinding,role,clusterrolebinding,clusterrole";
 
+/// Objects of the controller's add-on that former images applied and this one lacks, as kubectl names them.
+pub const FORMER_OF_CONTROLLER: [&str; 2] =
+    ["validatingadmissionpolicybinding/named-secrets.kaas.local", "validatingadmissionpolicy/named-secrets.kaas.local"];
+
 /// The container images of the add-ons that a control-plane node runs, by name.
 pub fn images(config: &ControlPlane, image: &ImageFacts) -> Vec<&'static str> {
     let chosen = &config.cluster.add_ons;

@@ -252,6 +252,8 @@ fn kinds_of_the_controller_are_applied_first() {
         |what: &str| asked.iter().position(|command| command.starts_with(what) && command.contains(kinds)).unwrap();
     assert!(at("apply ") < at("wait "), "{asked:?}");
     assert!(asked[at("wait ") + 1].starts_with("apply ") && !asked[at("wait ") + 1].contains(kinds), "{asked:?}");
+    let former = "validatingadmissionpolicy/named-secrets.kaas.local";
+    assert!(asked.iter().any(|it| it.starts_with("delete ") && it.ends_with(former)), "{asked:?}");
     for name in ["Namespace kaas-system", "DaemonSet kaas-system/kaas-controller"] {
         assert!(cluster.names().contains(&name.to_owned()), "{name}");
     }

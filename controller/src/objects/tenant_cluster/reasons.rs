@@ -12,13 +12,17 @@ reasons! {
         Passed = True,
         /// The Provider, a zone, a network, a class, a pool or an image of the spec is missing; the message names each.
         ReferenceMissing = False for operator,
-        /// The Provider does not allow the namespace: ask its operator.
+        /// The namespace may not use the Provider, or a zone, a network, an IPPool, a class or an image of the spec; the message
+        /// names it. Use what the Catalog of the namespace lists, or ask the operator.
         NamespaceNotAllowed = False for operator,
         /// The Provider is not Ready: look at its conditions.
         ProviderNotReady = False,
         /// The Provider's limits do not suffice, or the vCenter reports too little free memory, processors or space; the message
         /// has the numbers.
         CapacityMissing = False for operator,
+        /// The Tenant's quota does not suffice; the message has the numbers. Delete workers or clusters, or ask the operator. The
+        /// Catalog of the namespace shows quota and use.
+        QuotaExceeded = False for operator,
         /// Addresses are missing; the message names what. A pool has too few free addresses, or `vipsPerNamespace` of the IPPool
         /// limits the namespace's addresses for endpoints and Services. Or an address of the spec is reserved, or belongs to
         /// another object.

@@ -85,6 +85,10 @@ pub struct Resolved {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "shapes::digests")]
     pub node_settings: BTreeMap<String, String>,
+    /// Whether each Secret that the spec names must have the type `kaas.local/cluster-input`. A cluster from before this type
+    /// existed also keeps the Secrets that its control-plane nodes were created with.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub requires_input_type: bool,
 }
 
 /// Numbers of control-plane nodes.

@@ -191,7 +191,7 @@ impl PoolReconciler<'_> {
             }
         };
         let store = PoolStore::new(work.objects, pool, work.term, &known.like, known.addresses.as_ref());
-        let store = store.over(&known.zones).within(&known.provider).unless(known.overlap.as_deref());
+        let store = store.over(&known.zones).within(&known.provider, &known.tenants).unless(known.overlap.as_deref());
         let placed = |name: &str| {
             let noted = || machines.iter().find(|it| it.name_any() == name).map(|machine| machine.spec.zone.clone());
             placed(&known.provider, store.zone_of(name).or_else(noted))

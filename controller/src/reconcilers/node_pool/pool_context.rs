@@ -8,19 +8,22 @@ use super::PoolReconciler;
 use super::deleted_cluster::DeletedCluster;
 use crate::context::{Attempt, Halt, ReconcileError};
 use crate::decisions::{
-    PoolAllowance, ResourceUsage, WantedPool, WorkerImage, emptied_pool, is_leaving, keeps_room, machine_template,
-    may_make, pool_allowance, site, wanted_pool, worker_image, workers_in_range, workers_that_fit, zones_of_pool,
+    Access, NodePlace, PoolAllowance, WantedPool, WorkerImage, emptied_pool, is_bounded, is_leaving, keeps_room,
+    machine_template, may_make, pool_allowance, site, wanted_pool, worker_image, workers_in_range, workers_that_fit,
+    zones_of_pool,
 };
 use crate::objects::{
-    IPPool, Machine, NodeImage, NodePool, NodePoolReason, Provider, TenantCluster, VMClass, VMClassSpec,
+    IPPool, Machine, NodeImage, NodePool, NodePoolReason, NodePoolSpec, Provider, Tenant, TenantCluster, VMClass,
+    VMClassSpec,
 };
-use crate::reach::{cluster_inventory, kinds};
+use crate::reach::kinds;
 use crate::reconcilers::tenant_cluster::{ensure_own_record, node_settings, nodes};
 
 /// The desired state of a pool, and its cluster's API.
 pub(super) struct PoolContext {
     pub(super) cluster: TenantCluster,
     pub(super) provider: Provider,
+    pub(super) tenants: Vec<Tenant>,
     pub(super) wanted: Pool,
     pub(super) like: Machine,
     /// The zones over which further workers are spread.
@@ -71,6 +74,7 @@ impl PoolReconciler<'_> {
             return Ok(PoolContext {
                 cluster,
                 provider,
+                tenants: Vec::new(),
                 wanted: emptied_pool(pool, first).map_err(anyhow::Error::from)?,
                 like: first.clone(),
                 zones: vec![first.spec.zone.clone()],
@@ -100,7 +104,6 @@ impl PoolReconciler<'_> {
             let words = "workers are on the network of the control-plane nodes: leave network out";
             return Err(unready(NotSupported, words));
         }
-        let zones = zones_of_pool(&pool.spec, &provider).map_err(|words| unready(Unfit, words))?;
         let class =
             kinds::find::<VMClass>(work.objects, None, &pool.spec.vm_class).await.attempting("reading the VMClass")?;
         let class = class.ok_or_else(|| unready(Unfit, format!("there is no VMClass {}", pool.spec.vm_class)))?;
@@ -115,6 +118,11 @@ impl PoolReconciler<'_> {
             return Err(unready(Unfit, format!("there is no NodeImage {image} as the cluster is on")));
         };
         let around = work.load_references(&cluster).await?;
+        let namespace = pool.namespace().unwrap_or_default();
+        let access = Access::of(&around.tenants, &namespace);
+        // A refused zone prevents only further workers.
+        let zones = zones_of_pool(&pool.spec, &access.narrowed(&provider));
+        let zones = zones.or_else(|_| zones_of_pool(&pool.spec, &provider)).map_err(|words| unready(Unfit, words))?;
         let control = work.control_machines(&cluster).await?;
         let nodes = nodes(deployment, &control);
         let (Some(told), Some(first)) = (node_settings(&cluster, &around, resolved, &nodes), nodes.first()) else {
@@ -141,7 +149,7 @@ impl PoolReconciler<'_> {
         wanted.last_index =
             pool.status.as_ref().and_then(|status| u64::try_from(status.last_index).ok()).unwrap_or_default();
         wanted.rollout.paused |= cluster.spec.paused;
-        let mut held = self.held(pool, machines, &provider, &class.spec, &wanted).await?;
+        let mut held = self.held((&cluster, pool), machines, (&provider, access), &class.spec, &wanted).await?;
         let kept = machines.iter().filter(|machine| keeps_room(machine)).count();
         if let Some((room, words)) = workers_that_fit(&provider, &zones, &class.spec) {
             held = held.within(kept, room, (NodePoolReason::CapacityMissing, words));
@@ -157,26 +165,39 @@ impl PoolReconciler<'_> {
         }
         held.holds(&mut wanted);
         let like = machine_template(&cluster, pool, &wanted, &class.spec, zones.first().map_or("", String::as_str));
-        Ok(PoolContext { cluster, provider, wanted, like, zones, addresses, overlap, site, api, held, goes: false })
+        Ok(PoolContext {
+            cluster,
+            provider,
+            tenants: around.tenants,
+            wanted,
+            like,
+            zones,
+            addresses,
+            overlap,
+            site,
+            api,
+            held,
+            goes: false,
+        })
     }
 
     async fn held(
         &self,
-        pool: &NodePool,
+        (cluster, pool): (&TenantCluster, &NodePool),
         machines: &[Machine],
-        provider: &Provider,
+        (provider, access): (&Provider, Access<'_>),
         class: &VMClassSpec,
         wanted: &Pool,
     ) -> Result<PoolAllowance, ReconcileError> {
-        let used = match provider.spec.limits {
-            Some(_) if may_make(wanted, machines) => {
-                let tenants =
-                    cluster_inventory(self.0.objects).await.attempting("looking at what a Provider's clusters have")?;
-                tenants.used(&provider.name_any(), |_| true)
-            }
-            _ => ResourceUsage::default(),
+        let budgets = if is_bounded(provider, access.tenant()) && may_make(wanted, machines) {
+            let inventory = self.0.objects.inventory().await.attempting("looking at what clusters have")?;
+            inventory.budgets(provider, &pool.namespace().unwrap_or_default(), |_| true)
+        } else {
+            Vec::new()
         };
-        let namespace = pool.namespace().unwrap_or_default();
-        Ok(pool_allowance(provider, (&namespace, machines), used, class, (wanted.count, wanted.rollout.max_surge)))
+        let NodePoolSpec { zones, vm_class, .. } = &pool.spec;
+        let place = NodePlace { zones, network: &cluster.spec.network.name, class: vm_class };
+        let forbidden = access.nodes(provider, &place);
+        Ok(pool_allowance(&budgets, forbidden, machines, class, (wanted.count, wanted.rollout.max_surge)))
     }
 }

@@ -15,17 +15,18 @@ use super::place::unavailable;
 use super::{Reconciler, Round, StepOutcome};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
-    AllocatedAddresses, CLAIMANT, CLUSTER_FINALIZER, CLUSTER_REF, Claim, ClaimStep, ControlNode, CreationInputs,
-    CreationStep, KeysSeen, MACHINE_FINALIZER, NamedBySpec, NodeSettings, Obstacle, PreflightInputs, ResourceUsage,
-    Secrets, Source, before, capacity, claims, creation_step, drifted, leaving_out, left_over, limits, machines,
-    next_claim, node_settings_hashes, obstacles, overlaps, pool_of_nodes, resolved, workers_of,
+    Access, AllocatedAddresses, CLAIMANT, CLUSTER_FINALIZER, CLUSTER_REF, Claim, ClaimStep, ControlNode,
+    CreationInputs, CreationStep, KeysSeen, MACHINE_FINALIZER, NamedBySpec, NodeSettings, Obstacle, PreflightInputs,
+    ResourceUsage, Secrets, Source, before, capacity, claims, creation_step, drifted, is_bounded, leaving_out,
+    left_over, limits, machines, next_claim, node_settings_hashes, obstacles, overlaps, pool_of_nodes, resolved,
+    tenant_of, workers_of,
 };
 use crate::objects::{
-    AUTO, IPPool, Machine, MachineSpec, NodeImage, NodePool, PoolAddress, Provider, Resolved, TenantCluster,
+    AUTO, IPPool, Machine, MachineSpec, NodeImage, NodePool, PoolAddress, Provider, Resolved, Tenant, TenantCluster,
     TenantClusterReason, TenantClusterSpec, TenantClusterStatus, VMClass,
 };
-use crate::reach::{Failure, add_used_namespace, claim, cluster_inventory, kinds};
-use crate::reconcilers::{all, tolerant};
+use crate::reach::{Failure, add_used_namespace, claim, kinds};
+use crate::reconcilers::{all, tenants, tolerant};
 
 /// The pause while another object or the operator blocks the cluster.
 const AWAITING: Duration = Duration::from_secs(30);
@@ -41,6 +42,8 @@ pub(in crate::reconcilers) struct References {
     secrets: Secrets,
     obstacles: Vec<Obstacle>,
     node_pools: Vec<NodePool>,
+    /// All Tenants.
+    pub(in crate::reconcilers) tenants: Vec<Tenant>,
     workers: u32,
     controllers: Vec<String>,
 }
@@ -185,7 +188,15 @@ impl Reconciler<'_> {
         let own_or_vcenters = own.iter().copied().chain(providers.iter().filter_map(server));
         let in_use: Vec<Ipv4Addr> = own_or_vcenters.chain(self.objects.control_cluster().virtual_address).collect();
         let pools = leaving_out(pools, &in_use);
-        let images = self.images(cluster).await?;
+        let tenants = tenants(self.objects).await?;
+        let namespace = cluster.namespace().unwrap_or_default();
+        let mut images = self.images(cluster).await?;
+        // The newest allowed image is chosen, unless the cluster has or names one.
+        let has = [cluster.spec.image.as_ref(), cluster.resolved().and_then(|resolved| resolved.image.as_ref())];
+        images.retain(|image| {
+            let name = image.name_any();
+            has.contains(&Some(&name)) || Access::of(&tenants, &namespace).image(&name).is_none()
+        });
         let class = self.class(cluster).await?;
         let (keys, secrets) = self.named_secrets(cluster).await?;
         let node_pools = self.pools(cluster).await?;
@@ -195,12 +206,13 @@ impl Reconciler<'_> {
             provider: provider.as_ref(),
             class: class.as_ref(),
             pools: &pools,
+            tenants: &tenants,
             secrets: &keys,
             workers,
         });
         let is_bounded = !cluster.spec.site.admin_cidrs.is_empty();
         let controllers = own.iter().filter(|_| is_bounded).map(|address| format!("{address}/32")).collect();
-        Ok(References { provider, pools, images, class, secrets, obstacles, node_pools, workers, controllers })
+        Ok(References { provider, pools, images, class, secrets, obstacles, node_pools, tenants, workers, controllers })
     }
 
     /// The addresses of the control cluster's nodes, on which controllers run. Tenant nodes see calls from these.
@@ -245,7 +257,10 @@ impl Reconciler<'_> {
             None => resolved(&cluster.spec, cluster.resolved(), &named),
         };
         let wanted = match (&resolved, &around.provider) {
-            (Ok(resolved), Some(provider)) => machines(cluster, resolved, provider),
+            (Ok(resolved), Some(provider)) => {
+                let namespace = cluster.namespace().unwrap_or_default();
+                machines(cluster, resolved, &Access::of(&around.tenants, &namespace).narrowed(provider))
+            }
             _ => Vec::new(),
         };
         let machines = self.control_machines(cluster).await?;
@@ -269,8 +284,8 @@ impl Reconciler<'_> {
         })
     }
 
-    /// Why the Provider's limits or its free capacity have no room for the control-plane nodes. Checked again after each step: of
-    /// several clusters that saw the same room, only the first one continues.
+    /// Why the Provider's limits, the Tenant's quota or the free capacity have no room for the control-plane nodes. Checked again
+    /// after each step: of several clusters that saw the same room, only the first one continues.
     async fn limits(
         &self,
         cluster: &TenantCluster,
@@ -279,11 +294,12 @@ impl Reconciler<'_> {
     ) -> Result<Option<Obstacle>, ReconcileError> {
         let Some(provider) = around.provider.as_ref().filter(|_| !wanted.is_empty()) else { return Ok(None) };
         let wanted: Vec<&MachineSpec> = wanted.iter().map(|machine| &machine.spec).collect();
+        let tenant = tenant_of(&around.tenants, &cluster.namespace().unwrap_or_default());
         let mut over = None;
-        if provider.spec.limits.is_some() {
-            let tenants =
-                cluster_inventory(self.objects).await.attempting("looking at what a Provider's clusters have")?;
-            over = limits(provider, tenants.taken_before(cluster), ResourceUsage::of(wanted.iter().copied()));
+        if is_bounded(provider, tenant) {
+            let inventory = self.objects.inventory().await.attempting("looking at what clusters have")?;
+            let usage = ResourceUsage::of(wanted.iter().copied()).and(ResourceUsage::of_cluster(cluster));
+            over = limits(&inventory.budgets_before(provider, cluster), usage);
         }
         Ok(over.or_else(|| capacity(provider, &wanted)))
     }
@@ -319,9 +335,8 @@ impl Reconciler<'_> {
         let claiming = next_claim(&claims, &around.pools, seen.specs(), races);
         // A cluster without Machines has no addresses to release.
         let comes_first = claiming.is_err() && !there.is_empty() && {
-            let tenants =
-                cluster_inventory(self.objects).await.attempting("looking at who waits for addresses, too")?;
-            tenants.comes_first(cluster, &pools_of(&claims), seen.specs())
+            let inventory = self.objects.inventory().await.attempting("looking at who waits for addresses, too")?;
+            inventory.comes_first(cluster, &pools_of(&claims), seen.specs())
         };
         Ok(Addresses { claiming, left_over, held, comes_first })
     }

@@ -20,7 +20,7 @@ use super::upgrade::{UpgradeContext, kubernetes_options, swap_options, target};
 use super::{JUDGING, Reconciler, Round};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
-    Change, ObservedCluster, Obstacle, PauseReason, Stage, SwapProgress, asked, control_cluster, has_drifted,
+    Access, Change, ObservedCluster, Obstacle, PauseReason, Stage, SwapProgress, asked, control_cluster, has_drifted,
     health_times, last_swap, left_prepared, lowest_minor, may_cancel, raise_name, unsettled, with_size,
 };
 use crate::objects::{
@@ -28,7 +28,7 @@ use crate::objects::{
     TenantClusterReason,
 };
 use crate::reach::kinds::Tolerant;
-use crate::reconcilers::{all, tolerant};
+use crate::reconcilers::{all, tenants, tolerant};
 
 pub(super) struct ChangeDecision {
     pub(super) change: Change,
@@ -265,7 +265,10 @@ impl Round<'_> {
                 change => change.clone(),
             };
             let obstacle = match &decided {
-                Change::Swap(image, _, size) => self.check_swap(image, *size, upgrade).await?,
+                Change::Swap(image, _, size) => match self.image_denied(image).await? {
+                    Some(obstacle) => Some(Change::Blocked(obstacle)),
+                    None => self.check_swap(image, *size, upgrade).await?,
+                },
                 Change::Raise(to, _) => {
                     let planned = upgrade.plans_kubernetes(&kubernetes_options(self.cluster, *to)).await;
                     planned.err().filter(|error| !is_done(error)).map(|error| Change::Blocked(unfit(&error)))
@@ -291,6 +294,16 @@ impl Round<'_> {
         };
         self.term.ensure_active()?;
         Ok(Some(ChangeDecision { change, drifted, ..decision }))
+    }
+
+    /// Why the cluster may not change to an image, by its Tenant. The present image stays.
+    async fn image_denied(&self, image: &NodeImage) -> Result<Option<Obstacle>, ReconcileError> {
+        let (name, resolved) = (image.name_any(), self.cluster.resolved().and_then(|resolved| resolved.image.as_ref()));
+        if resolved == Some(&name) {
+            return Ok(None);
+        }
+        let namespace = self.cluster.namespace().unwrap_or_default();
+        Ok(Access::of(&tenants(self.objects).await?, &namespace).image(&name))
     }
 
     /// The message about control-plane nodes that are unfit for a change, if some have prepared a swap which no Operation can

@@ -21,8 +21,8 @@ use zeroize::Zeroizing;
 use super::Reconciler;
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
-    CLUSTER, CONSOLE_PASSWORD_HASH, KUBECONFIG_TYPE, LOGIN, Secrets, former_keys_secret, is_due_after, is_own_secret,
-    keys_secret, kubeconfig_secret, needed_secrets, owner,
+    CLUSTER, CONSOLE_PASSWORD_HASH, KUBECONFIG_TYPE, LOGIN, Secrets, former_keys_secret, is_due_after, is_input,
+    is_own_secret, keys_secret, kubeconfig_secret, needed_secrets, owner,
 };
 use crate::objects::TenantCluster;
 use crate::reach::{Collection, Failure, kinds};
@@ -65,14 +65,15 @@ impl Reconciler<'_> {
         found.attempting(&format!("reading the Secret {name}"))
     }
 
-    /// The keys of each existing Secret that the spec names, and the values.
+    /// The keys of each existing Secret that the spec names and that may be read, and the values.
     pub(super) async fn named_secrets(
         &self,
         cluster: &TenantCluster,
     ) -> Result<(BTreeMap<String, BTreeSet<String>>, Secrets), ReconcileError> {
         let (mut keys, mut found) = (BTreeMap::new(), BTreeMap::new());
         for needed in needed_secrets(cluster) {
-            if let Some(secret) = self.secret(cluster, &needed.name).await? {
+            let secret = self.secret(cluster, &needed.name).await?;
+            if let Some(secret) = secret.filter(|secret| is_input(secret.type_.as_deref(), &needed, cluster)) {
                 keys.insert(needed.name.clone(), secret.data.iter().flat_map(|data| data.keys().cloned()).collect());
                 found.insert(needed.name, secret);
             }

@@ -16,10 +16,11 @@ use super::change::ChangeDecision;
 use super::{Round, StepOutcome};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
-    NodeSizes, Obstacle, ResourceUsage, growth, permission, pinned_size, seen_size, wanted_size, workers_of,
+    Access, NodeSizes, Obstacle, ResourceUsage, growth, is_bounded, pinned_size, seen_size, wanted_size, workers_of,
 };
 use crate::objects::{AUTO, ControlPlaneSize, Machine, MachineSpec, PinnedImage, Resolved};
-use crate::reach::{Collection, cluster_inventory};
+use crate::reach::Collection;
+use crate::reconcilers::tenants;
 
 /// How long a cluster waits for each later one to give back its recorded size, and for how many at most.
 const TURN: Duration = Duration::from_secs(5);
@@ -56,15 +57,19 @@ impl Round<'_> {
             return Ok(None);
         }
         let Some(provider) = self.provider(cluster).await? else { return Ok(None) };
-        if let Some(obstacle) = permission(&provider, &cluster.namespace().unwrap_or_default()) {
+        let (tenants, namespace) = (tenants(self.objects).await?, cluster.namespace().unwrap_or_default());
+        let access = Access::of(&tenants, &namespace);
+        let class = || access.class(&cluster.spec.control_plane.vm_class);
+        if let Some(obstacle) = access.provider(&provider).or_else(class) {
             return Ok(Some(obstacle));
         }
-        if provider.spec.limits.is_none() {
+        if !is_bounded(&provider, access.tenant()) {
             return Ok(None);
         }
-        let tenants = cluster_inventory(self.objects).await.attempting("looking at what a Provider's clusters have")?;
+        let inventory = self.objects.inventory().await.attempting("looking at what clusters have")?;
         let own: BTreeSet<Option<&str>> = machines.iter().map(|machine| machine.metadata.uid.as_deref()).collect();
-        let used = tenants.used(&provider.name_any(), |machine| !own.contains(&machine.metadata.uid.as_deref()));
+        let is_other = |machine: &Machine| !own.contains(&machine.metadata.uid.as_deref());
+        let budgets = inventory.budgets(&provider, &namespace, is_other);
         let together = |sizes: Vec<ControlPlaneSize>| {
             let sized = |(machine, size): (&Machine, ControlPlaneSize)| MachineSpec {
                 processors: size.processors,
@@ -73,7 +78,7 @@ impl Round<'_> {
             };
             ResourceUsage::of(&machines.iter().zip(sizes).map(sized).collect::<Vec<_>>())
         };
-        Ok(growth(&provider, used, together(has), together(grown)))
+        Ok(growth(&budgets, together(has), together(grown)))
     }
 
     /// Records the present or possible size in the Machines of control-plane nodes. True if a Machine was changed, or another
@@ -109,8 +114,8 @@ impl Round<'_> {
 
     /// Waits while later clusters with the same recorded size give it back. True if there is room then.
     async fn gets_room(&self, seen: &DeployStatus, size: ControlPlaneSize) -> Result<bool, ReconcileError> {
-        let tenants = cluster_inventory(self.objects).await.attempting("looking at what a Provider's clusters have")?;
-        for _ in 0..tenants.growing_after(self.cluster).min(TURNS) {
+        let inventory = self.objects.inventory().await.attempting("looking at what clusters have")?;
+        for _ in 0..inventory.growing_after(self.cluster).min(TURNS) {
             tokio::select! {
                 () = tokio::time::sleep(TURN) => {}
                 () = self.term.closing() => return Ok(true),

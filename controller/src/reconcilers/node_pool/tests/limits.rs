@@ -182,7 +182,7 @@ async fn each_worker_is_checked_against_the_current_provider() {
     (like.metadata.namespace, like.spec.cluster_ref.name) = (Some("team-blue".to_owned()), "shop".to_owned());
     let addresses = crate::decisions::fixture::pool();
     let World { api, term, .. } = &pooled.0;
-    let store = |judged| PoolStore::new(api, &there, term, &like, Some(&addresses)).within(judged);
+    let store = |judged| PoolStore::new(api, &there, term, &like, Some(&addresses)).within(judged, &[]);
     let (machines, held) = (api.names("machines"), api.names("pooladdresses"));
     let refused = async |name: &str, words: &str| {
         let why = store(&permits).draw(1, name, None).await.unwrap_err().to_string();
@@ -200,4 +200,34 @@ async fn each_worker_is_checked_against_the_current_provider() {
     pooled.limited(5);
     store(&permits).draw(1, "shop-general-w4", None).await.unwrap();
     assert_eq!(api.names("machines").len(), 5);
+}
+
+// Finding 16 of controller.md: a quota holds while several pools of a Tenant grow at once.
+#[tokio::test(start_paused = true)]
+async fn concurrent_pools_stay_within_the_quota() {
+    let pooled = Pooled::new(2).await;
+    let mut team = crate::decisions::fixture::tenant("blue", &["team-blue"], &["blue"]);
+    team.spec.quota = Some(crate::objects::Quota { nodes: Some(5), ..Default::default() });
+    team.spec.allow.ip_pools = vec!["blue-nodes".to_owned()];
+    pooled.0.api.put(&team);
+    let mut other = pool(2);
+    other.metadata.name = Some("shop-other".to_owned());
+    pooled.0.api.put(&other);
+    let World { api, place, clock, term, .. } = &pooled.0;
+    // The leader's ledger, as the controller has it.
+    let fenced = crate::reach::Fenced::new(std::sync::Arc::new(api.clone()), term.clone());
+    let work = PoolReconciler(Reconciler { objects: &fenced, places: place, term, clock, is_marked: true });
+    let first = pooled.there();
+    for _ in 0..6 {
+        let _ = tokio::join!(work.reconcile(&first), work.reconcile(&other));
+        assert!(pooled.0.api.names("machines").len() <= 5, "{:?}", pooled.0.api.names("machines"));
+        tokio::time::sleep(Duration::from_secs(30)).await;
+    }
+    assert_eq!(pooled.0.api.names("machines").len(), 5, "three control-plane nodes and two of four workers");
+    pooled.reconcile().await.unwrap();
+    let held = pooled.condition("Ready") == "QuotaExceeded";
+    let other = api.read::<NodePool>(Some("team-blue"), "shop-other").unwrap();
+    let conditions = other.status.unwrap_or_default().conditions;
+    let words = conditions.iter().find(|it| it.reason == "QuotaExceeded").map(|it| it.message.clone());
+    assert!(held || words.is_some_and(|words| words.contains("the Tenant blue may have 5 nodes")));
 }
