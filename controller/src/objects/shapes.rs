@@ -113,7 +113,7 @@ shapes! {
     /// A label's or taint's value.
     value = {"type": "string", "maxLength": 63, "pattern": "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"};
     /// The name of a worker: that of its pool, `-w` and a number.
-    worker = {"type": "string", "minLength": 1, "maxLength": 63, "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?-w[1-9][0-9]*$"};
+    worker = {"type": "string", "minLength": 1, "maxLength": 63, "pattern": "^[a-z][-a-z0-9]*-w[1-9][0-9]*$"};
     /// A version, as in Semantic Versioning 2.0.0.
     version = {"type": "string", "minLength": 5, "maxLength": 64, "pattern": r"^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$"};
     /// JSON that the controller stores.
