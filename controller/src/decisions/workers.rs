@@ -241,8 +241,8 @@ pub fn shown_worker(machine: &Machine, seen: &WorkersStatus, now: &Time) -> Mach
     }
     let of_it = |wait: &&fleet::workers::Wait| wait.worker.as_ref() == Some(&name);
     let waits: Vec<_> = seen.waits.iter().chain(&seen.stopped).filter(of_it).map(|wait| &wait.reason).collect();
-    // A wait may continue the words of the reason.
-    let is_said = |why: &&Why| waits.iter().any(|wait| wait.words.starts_with(&why.words));
+    // A wait may have the words of the reason in its own.
+    let is_said = |why: &&Why| waits.iter().any(|wait| wait.words.contains(&why.words));
     said.extend(worker.reason.iter().filter(|why| !is_said(why)).map(ToString::to_string));
     said.extend(waits.iter().map(ToString::to_string));
     said.dedup();

@@ -196,8 +196,8 @@ impl View<'_> {
             let is_unseen = |wait: &Wait| wait.reason.code == reason::VM_UNSEEN;
             next.waits.retain(|wait| wait.worker.as_ref() != Some(&machine.name) || !is_unseen(wait));
             if is_retried && !stopped {
-                let words =
-                    format!("{}; another worker is created in its place at {}", why.words, timestamp::shown(due));
+                let due = timestamp::shown(due);
+                let words = format!("another worker is created in its place at {due}: {}", why.words);
                 next.waits.push(Wait::passing(machine, &why.code, words));
             } else {
                 next.stopped.push(Wait::lasting(machine, &why.code, &why.words));

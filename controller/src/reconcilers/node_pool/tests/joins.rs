@@ -78,7 +78,7 @@ async fn a_pause_after_a_failed_join_says_its_end() {
 
 /// Finding 13 of controller.md: one bad host stops the repair of no other worker. A worker that joins ends the row of failures.
 #[tokio::test(start_paused = true)]
-async fn a_stopped_pool_is_repaired_and_retries_after_a_join() {
+async fn a_stopped_pool_is_repaired_and_retries() {
     let pooled = Pooled::with_failed_joins().await;
     pooled.0.place.lock().unready.insert("shop-general-w1".to_owned());
     let is_repaired = |it: &Pooled| it.is_whole(3) && !it.workers().contains(&"shop-general-w1".to_owned());
