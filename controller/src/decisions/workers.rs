@@ -186,7 +186,7 @@ pub fn pool_status(pool: &NodePool, generation: i64, looked: &PoolObservation<'_
 fn join_failed(seen: &WorkersStatus) -> String {
     let failed: Vec<&str> = seen.stopped.iter().filter_map(|wait| wait.worker.as_deref()).take(NAMED).collect();
     let (failed, why) = (failed.join(" "), joined(&seen.stopped));
-    format!("workers did not join: remove the cause, then run \"kubectl delete machine {failed}\". {why}")
+    format!("workers did not join: remove the cause, then run `kubectl delete machine {failed}`. {why}")
 }
 
 /// The status of a worker's Machine, apart from its record.

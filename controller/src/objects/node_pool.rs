@@ -247,7 +247,7 @@ reasons! {
         Scaling = False,
         /// Some workers are not Ready; the message names them, with the reason.
         WorkersNotReady = False,
-        /// Too many joins in a row have failed, or another client has joined in place of a worker; the message has the numbers and
+        /// Too many joins in a row have failed, or another client has joined in place of a worker. The message has the numbers and
         /// names the workers. They stay as they are, and outdated workers are not replaced. Repair and scaling continue. Remove the
         /// cause, then delete their Machines: the pool creates others. A change of the image or the class replaces them too.
         JoinFailed = False for operator,

@@ -62,7 +62,7 @@ async fn failed_joins_are_retried_until_the_pool_stops() {
     assert!((180..260).contains(&between(4, 5)), "{}", between(4, 5));
     pooled.for_seconds(3600).await;
     assert_eq!(pooled.workers(), ["shop-general-w1", "shop-general-w2", "shop-general-w5"]);
-    pooled.says("Ready", "JoinFailed", "run \"kubectl delete machine shop-general-w5\"");
+    pooled.says("Ready", "JoinFailed", "run `kubectl delete machine shop-general-w5`");
     pooled.says("Ready", "JoinFailed", "3 joins in a row have failed. From 3 on (10 % of 3 workers, at least 3)");
     assert_eq!((pooled.failed_joins(), pooled.condition("Repairable").as_str()), (3, "FewUnhealthy"));
 }
