@@ -11,7 +11,12 @@ pub(crate) fn serialize<S: Serializer>(seconds: &u64, serializer: S) -> Result<S
     if *seconds > LAST {
         return Err(ser::Error::custom(format!("{seconds} s of Unix time are after the year 9999")));
     }
-    serializer.collect_str(&humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(*seconds)))
+    serializer.collect_str(&shown(*seconds))
+}
+
+/// A time for messages. A time after the year 9999 is shown as the last one of that year.
+pub(crate) fn shown(seconds: u64) -> impl std::fmt::Display {
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds.min(LAST)))
 }
 
 pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {

@@ -257,6 +257,61 @@ fn scaling_uses_the_subresource_and_waits() {
 }
 
 #[test]
+fn named_workers_are_removed_with_one_request() {
+    let bed = with_shop();
+    for number in 1..=2 {
+        let machine = json!({"spec": {"clusterRef": {"name": "shop"}, "poolRef": {"name": "shop-workers"}}});
+        bed.kept().put("machines", "team-blue", &format!("shop-workers-w{number}"), machine);
+    }
+    let remove = "pool scale shop-workers -n team-blue --remove shop-workers-w1";
+    let (_, err) = bed.says(1, &format!("{remove} --remove shop-workers-w7"));
+    assert!(err.contains("the pool shop-workers has no worker shop-workers-w7. Nothing was changed. "), "{err}");
+    let (_, err) = bed.says(2, "pool scale shop-workers 1 -n team-blue --remove shop-workers-w1");
+    assert!(err.contains("cannot be used with"), "{err}");
+    bed.says(2, "pool scale shop-workers -n team-blue");
+    let (out, _) = bed.says(0, &format!("{remove} --dry-run"));
+    let changes = "would change NodePool/shop-workers: .spec.replicas from 2 to 1\n\
+                   would change NodePool/shop-workers: .spec.removeFirst from null to [\"shop-workers-w1\"]\n";
+    assert_eq!(out, changes);
+    let shown = bed.json(0, &format!("{remove} --dry-run"));
+    assert_eq!(shown["actions"][1]["change"]["to"], json!(["shop-workers-w1"]));
+    assert!(bed.kept().object("nodepools", "shop-workers")["spec"]["removeFirst"].is_null());
+    bed.kept().asked.clear();
+    bed.acts(|kept, _| {
+        if kept.object("nodepools", "shop-workers")["spec"]["replicas"] == 1 {
+            for count in ["replicas", "readyReplicas"] {
+                kept.object("nodepools", "shop-workers")["status"][count] = 1.into();
+            }
+            kept.says("nodepools", "shop-workers", "Ready", "True", "AllReady");
+        }
+    });
+    let (out, _) = bed.says(0, remove);
+    assert!(out.ends_with("the pool shop-workers has 1 workers, and all are Ready\n"), "{out}");
+    let mut kept = bed.kept();
+    assert_eq!(kept.written(), [format!("PATCH {POOL}")]);
+    let spec = kept.object("nodepools", "shop-workers")["spec"].clone();
+    assert_eq!((&spec["replicas"], &spec["removeFirst"]), (&json!(1), &json!(["shop-workers-w1"])));
+}
+
+/// The number of workers is computed from the pool that was read.
+#[test]
+fn removal_is_refused_if_the_pool_has_changed() {
+    let bed = with_shop();
+    let machine = json!({"spec": {"clusterRef": {"name": "shop"}, "poolRef": {"name": "shop-workers"}}});
+    bed.kept().put("machines", "team-blue", "shop-workers-w1", machine);
+    // Another client scales the pool after it was read: the command looks at the cluster next.
+    bed.acts(|kept, _| {
+        let pool = kept.object("nodepools", "shop-workers");
+        pool["spec"]["replicas"] = 5.into();
+        pool["metadata"]["resourceVersion"] = "changed".into();
+    });
+    let (_, err) = bed.says(1, "pool scale shop-workers -n team-blue --remove shop-workers-w1");
+    assert!(err.contains("the object has been modified"), "{err}");
+    let spec = bed.kept().object("nodepools", "shop-workers")["spec"].clone();
+    assert!(spec["replicas"] == 5 && spec["removeFirst"].is_null(), "{spec}");
+}
+
+#[test]
 fn an_upgrade_changes_given_fields_and_shows_progress() {
     let bed = with_shop();
     bed.acts(|kept, look| match look {

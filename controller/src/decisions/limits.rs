@@ -648,6 +648,8 @@ mod tests {
             last_index: 2,
             powers_on: false,
             keeps_lost: true,
+            failed_joins: Some(0),
+            remove_first: Default::default(),
         };
         assert_eq!(pool.floor(), 1);
         left.holds(&mut pool);

@@ -1,6 +1,7 @@
 //! The desired state of a NodePool for `fleet`, independent of former ones: the records of its workers are compared with it.
 //! Addresses of workers are not part of it: PoolAddresses decide these.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
@@ -70,6 +71,7 @@ pub fn wanted_pool(wanted: &WantedPool<'_>) -> Result<Pool, InvalidPool> {
     let NodePoolSpec {
         cluster_ref,
         replicas,
+        remove_first,
         vm_class: _,
         zones: _,
         network: _,
@@ -108,6 +110,8 @@ pub fn wanted_pool(wanted: &WantedPool<'_>) -> Result<Pool, InvalidPool> {
         powers_on: false,
         // The number of unhealthy workers decides when one is replaced.
         keeps_lost: true,
+        failed_joins: Some(0),
+        remove_first: remove_first.iter().cloned().collect(),
     })
 }
 
@@ -116,7 +120,7 @@ pub fn wanted_pool(wanted: &WantedPool<'_>) -> Result<Pool, InvalidPool> {
 /// # Errors
 /// The Machine of that worker does not match its form.
 pub fn emptied_pool(pool: &NodePool, first: &Machine) -> Result<Pool, Mismatch> {
-    let name = pool.name_any();
+    let (name, status) = (pool.name_any(), pool.status.clone().unwrap_or_default());
     Ok(Pool {
         name: name_within(&pool.spec.cluster_ref.name, &name).to_owned(),
         prefix: name,
@@ -126,9 +130,11 @@ pub fn emptied_pool(pool: &NodePool, first: &Machine) -> Result<Pool, Mismatch> 
         carries: Vec::new(),
         addresses: None,
         rollout: Rollout { paused: false, ..rollout_of(&pool.spec.rollout) },
-        last_index: pool.status.as_ref().and_then(|status| u64::try_from(status.last_index).ok()).unwrap_or_default(),
+        last_index: u64::try_from(status.last_index).unwrap_or_default(),
         powers_on: false,
         keeps_lost: true,
+        failed_joins: Some(status.failed_joins),
+        remove_first: BTreeSet::new(),
     })
 }
 
@@ -196,6 +202,7 @@ mod tests {
             spec: NodePoolSpec {
                 cluster_ref: Reference::to("shop"),
                 replicas: 3,
+                remove_first: Vec::new(),
                 vm_class: text("medium"),
                 zones: Vec::new(),
                 network: None,
@@ -256,8 +263,9 @@ mod tests {
     fn only_template_changes_outdate_workers() {
         type Edit = fn(&mut Case);
         let before = case().pool().unwrap();
-        let edits: [(&str, bool, Edit); 12] = [
+        let edits: [(&str, bool, Edit); 13] = [
             ("replicas", false, |case| case.spec.replicas = 0),
+            ("workers to remove", false, |case| case.spec.remove_first = vec!["shop-general-w1".to_owned()]),
             ("a pause", false, |case| case.spec.rollout.paused = true),
             ("surge", false, |case| (case.spec.rollout.max_surge, case.spec.rollout.max_unavailable) = (0, 2)),
             ("times", false, |case| (case.spec.rollout.drain_seconds, case.spec.rollout.join_seconds) = (0, 60)),

@@ -22,6 +22,8 @@ use crate::records::{Mismatch, worker_of};
 
 /// The code of a worker that leaves because its Machine was deleted.
 const ASKED: &str = "workers.asked";
+/// How many failed workers the command in a message names.
+const NAMED: usize = 5;
 
 /// The settings of workers: the shared part of a control-plane node's form, and the hash of the cluster's CA.
 pub fn site(of_control_node: &BTreeMap<String, String>, authority: String) -> Site {
@@ -69,13 +71,16 @@ pub fn machine_template(
     Machine { metadata, spec, status: None }
 }
 
-/// Whether a pool may have to create a worker: too few workers stay, or one is outdated or unhealthy. Otherwise the limits do not
-/// matter to it.
+/// Whether a pool may have to create a worker: too few workers stay, or one is outdated or unhealthy, or did not join. Otherwise
+/// the limits do not matter to it.
 pub fn may_make(wanted: &Pool, machines: &[Machine]) -> bool {
     let staying = machines.iter().filter(|machine| !is_leaving_machine(machine)).count();
     let is_outdated =
         |machine: &Machine| worker_of(machine).map_or(true, |worker| wanted.template.outdates(&worker.template));
-    let is_ill = |machine: &Machine| machine.status.as_ref().is_some_and(|status| status.unhealthy_since.is_some());
+    let is_ill = |machine: &Machine| {
+        let status = machine.status.as_ref();
+        status.is_some_and(|status| status.unhealthy_since.is_some() || status.phase == State::Failed)
+    };
     staying < wanted.count || machines.iter().any(|machine| is_outdated(machine) || is_ill(machine))
 }
 
@@ -90,6 +95,10 @@ pub fn pool_record(wanted: Pool, machines: &[Machine], is_going: bool, now: u64)
     for (worker, machine) in workers.iter_mut().zip(machines) {
         let is_deleted = machine.metadata.deletion_timestamp.is_some();
         if (is_deleted || is_going) && worker.state != State::Deleting {
+            if worker.state == State::Failed {
+                // The operator has seen it: the next joins are the first ones.
+                pool.failed_joins = pool.failed_joins.map(|_| 0);
+            }
             let words = if is_going { "the pool goes" } else { "its Machine was deleted" };
             worker.leave(now, Why::new(ASKED, words));
         }
@@ -144,7 +153,7 @@ pub fn pool_status(pool: &NodePool, generation: i64, looked: &PoolObservation<'_
     } else if let Some(words) = drifted {
         (AdoptionRequired, words.clone())
     } else if !seen.stopped.is_empty() {
-        (JoinFailed, joined(&seen.stopped))
+        (JoinFailed, join_failed(seen))
     } else if *going || moves {
         (Scaling, joined(&seen.waits))
     } else if seen.available < seen.wanted {
@@ -173,13 +182,20 @@ pub fn pool_status(pool: &NodePool, generation: i64, looked: &PoolObservation<'_
     let help = format!("see kubectl describe machines -l {NODE_POOL}={}", pool.name_any());
     for (reason, words) in [Some(ready), seen.looked.then_some(up_to_date), Some(repairable)].into_iter().flatten() {
         let words = match reason {
-            Scaling | WorkersNotReady | JoinFailed | DrainBlocked | Replacing => with_help(words, &help),
+            Scaling | WorkersNotReady | DrainBlocked | Replacing => with_help(words, &help),
             Paused => with_help(words, "set paused to false in spec.rollout of the pool, or in spec of its cluster"),
             _ => words,
         };
         set(&mut status.conditions, reason, &words, generation, now);
     }
     status
+}
+
+/// Which workers did not join and wait for the operator, why, and what the operator can do.
+fn join_failed(seen: &WorkersStatus) -> String {
+    let failed: Vec<&str> = seen.stopped.iter().filter_map(|wait| wait.worker.as_deref()).take(NAMED).collect();
+    let (failed, why) = (failed.join(" "), joined(&seen.stopped));
+    format!("workers did not join: remove the cause, then run `kubectl delete machine {failed}`. {why}")
 }
 
 /// The status of a worker's Machine, apart from its record.
@@ -234,9 +250,12 @@ pub fn shown_worker(machine: &Machine, seen: &WorkersStatus, now: &Time) -> Mach
     if !worker.left.is_empty() {
         said.push(format!("what has the BIOS UUID of its VM elsewhere, and is off, stays: {}", worker.left.join(", ")));
     }
-    said.extend(worker.reason.iter().map(ToString::to_string));
-    let waits = seen.waits.iter().chain(&seen.stopped).filter(|wait| wait.worker.as_ref() == Some(&name));
-    said.extend(waits.map(|wait| wait.reason.to_string()));
+    let of_it = |wait: &&fleet::workers::Wait| wait.worker.as_ref() == Some(&name);
+    let waits: Vec<_> = seen.waits.iter().chain(&seen.stopped).filter(of_it).map(|wait| &wait.reason).collect();
+    // A wait may have the words of the reason in its own.
+    let is_said = |why: &&Why| waits.iter().any(|wait| wait.words.contains(&why.words));
+    said.extend(worker.reason.iter().filter(|why| !is_said(why)).map(ToString::to_string));
+    said.extend(waits.iter().map(ToString::to_string));
     said.dedup();
     let words = said.join("; ");
     let up_to_date = if worker.up_to_date { Current } else { Outdated };
@@ -279,11 +298,14 @@ mod tests {
                 last_index: 1,
                 powers_on: false,
                 keeps_lost: true,
+                failed_joins: Some(3),
+                remove_first: Default::default(),
             };
             let kept = pool_record(pool, &[machine], false, 1_796_115_600).unwrap();
             let [worker] = &kept.machines[..] else { panic!("{kept:?}") };
             let why = worker.reason.as_ref().map(|why| why.code.as_str());
             assert_eq!((worker.state, why, worker.impersonated), (State::Deleting, Some(ASKED), impersonated));
+            assert_eq!(kept.pool.failed_joins, Some(0), "the operator has seen that it did not join");
         }
     }
 }

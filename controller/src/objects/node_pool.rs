@@ -57,6 +57,12 @@ pub struct NodePoolSpec {
     #[serde(default = "one")]
     #[schemars(range(min = 0, max = 1000), example = 3)]
     pub replicas: u32,
+    /// Workers that leave before all others if there are more than `replicas`. They are drained as others are, and
+    /// `rollout.maxUnavailable` does not delay them. Lower `replicas` in the same change. The controller does not change this
+    /// list. A name may stay after its worker is gone: names are never used again, and such a name is ignored.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "shapes::workers", example = ["shop-workers-w2"])]
+    pub remove_first: Vec<String>,
     /// Name of the VMClass.
     #[schemars(schema_with = "shapes::label", example = &"medium")]
     pub vm_class: String,
@@ -94,6 +100,11 @@ fn pool_rules() -> Vec<Value> {
         rule(
             format!("!has(self.zones) || {}", distinct("self.zones", "")["rule"].as_str().unwrap_or_default()),
             "a zone is listed twice",
+        ),
+        // The cost of a rule on the pool's own name has no bound, because the schema of metadata has none.
+        rule(
+            "!has(self.removeFirst) || self.removeFirst.all(name, name.startsWith(self.clusterRef.name + '-'))",
+            "removeFirst names a worker of another cluster: run `kubectl get machines` for the names",
         ),
     ]
 }
@@ -213,6 +224,11 @@ pub struct NodePoolStatus {
     /// The highest number that a Machine got. Names are never used again.
     #[schemars(range(min = 0))]
     pub last_index: i64,
+    /// How many workers in a row did not join. Another one is created in place of each after 1, 2, 4, 8 and then 15 minutes. From
+    /// 10 % of `replicas` on, and at least three, that stops: `Ready` is `JoinFailed`. A worker that joins resets the number, and so
+    /// does the deletion of a failed Machine.
+    #[schemars(range(min = 0))]
+    pub failed_joins: u32,
 }
 
 fn one() -> u32 {
@@ -230,8 +246,9 @@ reasons! {
         Scaling = False,
         /// Some workers are not Ready; the message names them, with the reason.
         WorkersNotReady = False,
-        /// Some workers did not join and are left as they are; their Machines have the reason. They are replaced after a change
-        /// of the image or the class, or when you delete such a Machine.
+        /// Too many joins in a row have failed, or another client has joined in place of a worker. The message has the numbers and
+        /// names the workers. They stay as they are, and outdated workers are not replaced. Repair and scaling continue. Remove the
+        /// cause, then delete their Machines: the pool creates others. A change of the image or the class replaces them too.
         JoinFailed = False for operator,
         /// The controller's database is older than VMs of workers, which the message names, as after a restore of the control
         /// cluster. No worker is changed, powered off, deleted or created until the operator decides.
@@ -277,8 +294,6 @@ reasons! {
         /// More workers are unhealthy than `repair.maxUnhealthyPercent` allows. Look for a common cause. None is replaced until
         /// then.
         TooManyUnhealthy = False for operator,
-        /// Some workers did not join, so a replacement would not join either. Their Machines have the reason.
-        RepairStopped as JoinFailed = False for operator,
         /// There is no capacity for a replacement; the message has the numbers. The unhealthy worker stays until then.
         NoRoom as CapacityMissing = False for operator,
         /// `repair.afterSeconds` is 0.

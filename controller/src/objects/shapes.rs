@@ -112,6 +112,8 @@ shapes! {
     };
     /// A label's or taint's value.
     value = {"type": "string", "maxLength": 63, "pattern": "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"};
+    /// The name of a worker: that of its pool, `-w` and a number.
+    worker = {"type": "string", "minLength": 1, "maxLength": 63, "pattern": "^[a-z][-a-z0-9]*-w[1-9][0-9]*$"};
     /// A version, as in Semantic Versioning 2.0.0.
     version = {"type": "string", "minLength": 5, "maxLength": 64, "pattern": r"^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$"};
     /// The name of a user or a group, as the control cluster's API server knows it.
@@ -174,6 +176,8 @@ lists! {
     people = 64 of person;
     /// Names of zones.
     zones = 16 of label;
+    /// Names of workers.
+    workers = 1000 of worker;
     /// Addresses of a pool that are not assigned.
     reserved = 64 of ipv4;
     /// Minor versions of Kubernetes.

@@ -1,8 +1,8 @@
 //! The store in which `fleet` keeps leases and journals of a NodePool's workers, as objects. Its leases are Lease objects, as for
 //! control-plane nodes. A worker is a Machine, which is created with its address before any other step. Its journal is in the
 //! Machine's status. The Machine and its address are deleted once nothing is left of the worker. The NodePool has the desired
-//! state, so only the highest number of a worker is stored in addition. The reconciler reads Machines itself, so no journal is
-//! read here.
+//! state, so only the highest number of a worker and the number of failed joins are stored in addition. The reconciler reads
+//! Machines itself, so no journal is read here.
 //!
 //! A Machine has no number of a lease. A controller's term ends before the next one begins, and the lease is confirmed before
 //! each write. A superseded lease therefore writes nothing.
@@ -152,17 +152,20 @@ impl<'a> PoolStore<'a> {
         bail!("recording the Machine {}: another client changes it again and again", worker.name)
     }
 
-    /// Writes the highest number of a worker.
-    async fn count(&self, made: u64) -> anyhow::Result<()> {
+    /// Writes the highest number of a worker, and how many joins have failed in a row.
+    async fn count(&self, made: u64, failed_joins: u32) -> anyhow::Result<()> {
         let name = self.pool.name_any();
         let of = Collection::of::<NodePool>(self.pool.namespace().as_deref());
         for _ in 0..TRIES {
             let there = self.objects.get(&of, &name).await.context("reading the NodePool")?;
-            if there["status"]["lastIndex"].as_u64().unwrap_or_default() >= made {
+            let noted = |field: &str| there["status"][field].as_u64().unwrap_or_default();
+            let last = noted("lastIndex").max(made);
+            if noted("lastIndex") == last && noted("failedJoins") == u64::from(failed_joins) {
                 return Ok(());
             }
             let version = &there["metadata"]["resourceVersion"];
-            let part = json!({"metadata": {"resourceVersion": version}, "status": {"lastIndex": made}});
+            let status = json!({"lastIndex": last, "failedJoins": failed_joins});
+            let part = json!({"metadata": {"resourceVersion": version}, "status": status});
             match self.objects.patch_status(&of, &name, &part).await {
                 Err(Failure::Changed) => {}
                 written => return written.map(drop).context("recording how many workers were made"),
@@ -353,7 +356,7 @@ impl Store for PoolStore<'_> {
         }
         for change in workers::noted(text)? {
             match change {
-                Record::Pool { pool } => self.count(pool.last_index).await?,
+                Record::Pool { pool } => self.count(pool.last_index, pool.failed_joins.unwrap_or_default()).await?,
                 Record::Machine { machine } => self.keep(&machine).await?,
                 Record::Known(_) => {}
                 Record::Gone { name } => self.forget(&name).await?,

@@ -101,12 +101,18 @@ impl<'a> ActionContext<'a> {
                 if let Some(minor) = says.filter(|minor| may_run(&records.kept().pool, &machine, *minor)) {
                     joined.template.kubernetes = minor.to_string();
                 }
-                save(records, joined).await
+                save_with_failures(records, joined, |_| 0).await
             }
             Action::Fail(_, why) => {
-                save(records, WorkerRecord { was_powered_on: false, ..with(State::Failed, Some(why.clone())) }).await
+                let failed = with(State::Failed, Some(why.clone()));
+                save_failed(records, WorkerRecord { was_powered_on: false, ..failed }).await
             }
-            Action::Leave(_, why) => save(records, with(State::Deleting, Some(why.clone()))).await,
+            Action::Leave(_, why) => {
+                // The operator has changed the pool since: the next joins are the first ones.
+                let restarts = machine.state == State::Failed && why.code != reason::GIVEN_UP;
+                let leaving = with(State::Deleting, Some(why.clone()));
+                save_with_failures(records, leaving, |joins| if restarts { 0 } else { joins }).await
+            }
             Action::RemoveToken(_) => {
                 if let Some(token) = &machine.token {
                     self.cluster.remove_token(token).await.map_err(ActionError::api)?;
@@ -249,7 +255,7 @@ impl<'a> ActionContext<'a> {
                 }
                 let words = format!("its VM was made in {} s: its token leaves no time to join", ended - now);
                 let why = Some(Reason::new(reason::TOO_SLOW, words));
-                save(records, WorkerRecord { state: State::Failed, reason: why, since: ended, ..made }).await
+                save_failed(records, WorkerRecord { state: State::Failed, reason: why, since: ended, ..made }).await
             }
         }
     }
@@ -324,7 +330,7 @@ impl<'a> ActionContext<'a> {
     ) -> Result<ActionOutcome, ActionError> {
         let why = Reason::new(reason::REFUSED, why.words);
         let since = (self.workers.clock)();
-        save(records, WorkerRecord { state: State::Failed, reason: Some(why), since, ..machine }).await
+        save_failed(records, WorkerRecord { state: State::Failed, reason: Some(why), since, ..machine }).await
     }
 
     /// The worker's image at the placement of its VM. The pool's image can be imported there. A former image of the pool exists
@@ -452,6 +458,29 @@ fn some_of(blocked: &[String], more: usize, room: usize) -> String {
 
 async fn save(records: &mut Records<'_>, machine: WorkerRecord) -> Result<ActionOutcome, ActionError> {
     records.save_machine(machine).await.map_err(ActionError::store)?;
+    Ok(ActionOutcome::Changed)
+}
+
+/// Saves a worker that did not join, and counts it. If a controller dies between both writes of a store, one failure may count
+/// twice.
+async fn save_failed(records: &mut Records<'_>, machine: WorkerRecord) -> Result<ActionOutcome, ActionError> {
+    let counts = u32::from(!machine.has_joined());
+    save_with_failures(records, machine, |joins| joins.saturating_add(counts)).await
+}
+
+/// Saves a worker, and the number of failed joins in a row, if it changes and failed joins are retried.
+async fn save_with_failures(
+    records: &mut Records<'_>,
+    machine: WorkerRecord,
+    change: impl FnOnce(u32) -> u32,
+) -> Result<ActionOutcome, ActionError> {
+    let pool = &records.kept().pool;
+    let failed_joins = pool.failed_joins.map(change);
+    if failed_joins == pool.failed_joins {
+        return save(records, machine).await;
+    }
+    let pool = Pool { failed_joins, ..pool.clone() };
+    records.save_all(pool, vec![machine]).await.map_err(ActionError::store)?;
     Ok(ActionOutcome::Changed)
 }
 

@@ -4,19 +4,21 @@ use std::collections::BTreeSet;
 
 use super::action::Action;
 use super::inventory::{Inventory, Observed};
-use super::pool::Pool;
+use super::pool::{LEAST_FAILED_JOINS, Pool, retry_seconds};
 use super::reason;
 use super::wait::Wait;
 use super::worker_record::{State, WorkerRecord};
 use super::worker_step::{Step, step};
 use crate::engine::Reason;
+use crate::timestamp;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Next {
     /// The actions that are possible now, at most one for each worker.
     pub actions: Vec<Action>,
     pub waits: Vec<Wait>,
-    /// Workers that did not join: no further one is created like them until the operator continues.
+    /// Workers that did not join, and wait for the operator. If failed joins are retried, the first entry says why that has ended.
+    /// Otherwise no further worker is created until the operator continues.
     pub stopped: Vec<Wait>,
 }
 
@@ -57,10 +59,13 @@ impl View<'_> {
     /// Adds and removes workers.
     fn count(&self, next: &mut Next) {
         let Self { pool, machines, .. } = self;
-        let staying: Vec<&WorkerRecord> = machines.iter().filter(|machine| machine.stays()).collect();
+        let asked = self.asked();
+        let remains = |machine: &&WorkerRecord| machine.stays() && !asked.contains(machine.name.as_str());
+        let staying: Vec<&WorkerRecord> = machines.iter().filter(remains).collect();
         let outdated = staying.iter().filter(|machine| self.seen.is_outdated(pool, machine)).count();
-        self.judge_failed(next);
-        let stopped = !next.stopped.is_empty();
+        let stopped = self.is_stopped();
+        self.judge_failed(&asked, &staying, outdated, next);
+        self.remove_asked(&asked, next);
         let replaces = outdated > 0 && !pool.rollout.paused && !stopped;
         if outdated > 0 && pool.rollout.paused {
             let words = format!("{outdated} outdated workers are not replaced: that is paused");
@@ -68,7 +73,7 @@ impl View<'_> {
         }
         let before = next.actions.len();
         self.let_go(&staying, outdated, replaces, next);
-        if !stopped {
+        if self.adds() {
             self.add(&staying, outdated, next);
         }
         let moves = machines.iter().any(|machine| machine.state.moves());
@@ -87,10 +92,58 @@ impl View<'_> {
         self.pool.count + if outdated > 0 { surge.min(self.pool.rollout.max_surge) } else { 0 }
     }
 
-    /// How many are to be created, if nothing has stopped that. An outdated one counts only while none is replaced.
+    /// How many are to be created, if nothing has stopped that. An outdated one counts only while none is replaced. A failed one
+    /// keeps its place until it is created again.
     fn missing(&self, staying: usize, outdated: usize) -> usize {
-        let counting = if self.pool.rollout.paused { staying } else { staying - outdated };
-        self.pool.count.saturating_sub(counting)
+        let counting = if self.pool.rollout.paused || self.is_stopped() { staying } else { staying - outdated };
+        let failed = self.pool.failed_joins.map_or(0, |_| self.machines.iter().filter(|one| self.stops(one)).count());
+        self.pool.count.saturating_sub(counting + failed)
+    }
+
+    /// Whether failed workers are not created again, and outdated ones are not replaced.
+    fn is_stopped(&self) -> bool {
+        let mut failed = self.machines.iter().filter(|machine| self.stops(machine));
+        match self.pool.failed_joins {
+            None => failed.next().is_some(),
+            Some(joins) => joins as usize >= self.pool.most_failed_joins() && failed.any(is_retried),
+        }
+    }
+
+    /// Whether missing workers are created.
+    fn adds(&self) -> bool {
+        self.pool.failed_joins.is_some() || !self.is_stopped()
+    }
+
+    /// The workers that `remove_first` names, at most as many as there are too many.
+    fn asked(&self) -> BTreeSet<&str> {
+        let counts = |machine: &&WorkerRecord| machine.stays() || self.stops(machine);
+        let surplus = self.machines.iter().filter(counts).count().saturating_sub(self.pool.count);
+        let is_named = |machine: &&WorkerRecord| self.pool.remove_first.contains(&machine.name);
+        let named = self.machines.iter().filter(counts).filter(is_named).take(surplus);
+        named.map(|machine| machine.name.as_str()).collect()
+    }
+
+    /// Removes the workers that were asked for, except failed ones. `maxUnavailable` does not delay them. A member waits for
+    /// workers that still join, if the others are too few.
+    fn remove_asked(&self, asked: &BTreeSet<&str>, next: &mut Next) {
+        let is_asked = |machine: &&WorkerRecord| asked.contains(machine.name.as_str());
+        let has_come =
+            |machine: &&WorkerRecord| machine.state == State::Running || (self.stops(machine) && !is_asked(machine));
+        let mut spare = self.machines.iter().filter(has_come).count().saturating_sub(self.pool.count);
+        for machine in self.machines.iter().filter(is_asked).filter(|machine| machine.stays()) {
+            if self.seen.is_hidden(machine) || is_suspected(machine, next) {
+                continue;
+            }
+            if machine.state == State::Running {
+                if spare == 0 {
+                    let words = "it leaves once another worker has joined";
+                    next.waits.push(Wait::passing(machine, reason::ASKED, words));
+                    continue;
+                }
+                spare -= 1;
+            }
+            leave(machine, asked_for(), next);
+        }
     }
 
     /// Whether another one is created for this one once its VM is gone, and no replacement exists yet.
@@ -101,7 +154,7 @@ impl View<'_> {
             staying += 1;
             outdated += usize::from(self.seen.is_outdated(self.pool, other));
         }
-        !self.machines.iter().any(|other| self.stops(other)) && self.missing(staying, outdated) > 0
+        self.adds() && self.missing(staying, outdated) > 0
     }
 
     /// Whether one has failed, and stays for the operator to inspect, because it is not outdated. A worker that had joined once
@@ -111,19 +164,53 @@ impl View<'_> {
         machine.state == State::Failed && (stays || !self.seen.is_outdated(self.pool, machine))
     }
 
-    /// Reports those that have failed and stay, and removes the others.
-    fn judge_failed(&self, next: &mut Next) {
+    /// Reports those that have failed and stay, and removes the others. A removed one that is missing is created again.
+    fn judge_failed(&self, asked: &BTreeSet<&str>, staying: &[&WorkerRecord], outdated: usize, next: &mut Next) {
+        let (allowed, stopped) = (self.allowed(staying, outdated), self.is_stopped());
+        let mut places = staying.len();
         for machine in self.machines.iter().filter(|machine| machine.state == State::Failed) {
             let why = machine.reason.clone().unwrap_or_else(|| Reason::new(reason::NOT_JOINED, "it did not join"));
-            if self.stops(machine) {
-                // It stays, whatever happens to its VM.
-                let is_unseen = |wait: &Wait| wait.reason.code == reason::VM_UNSEEN;
-                next.waits.retain(|wait| wait.worker.as_ref() != Some(&machine.name) || !is_unseen(wait));
-                next.stopped.push(Wait::lasting(machine, &why.code, &why.words));
-            } else if machine.token.is_none() && !self.seen.is_hidden(machine) {
-                next.actions.retain(|action| action.machine() != Some(&machine.name));
-                next.actions.push(Action::Leave(machine.name.clone(), why));
+            let (is_retried, due) = match self.pool.failed_joins {
+                Some(joins) => (is_retried(machine), machine.since.saturating_add(retry_seconds(joins))),
+                None => (false, 0),
+            };
+            let leaves = if !self.stops(machine) {
+                Some(why.clone())
+            } else if asked.contains(machine.name.as_str()) {
+                Some(asked_for())
+            } else if self.pool.failed_joins.is_some() && places >= allowed {
+                Some(too_many())
+            } else {
+                places += 1;
+                let words = || format!("another worker is created in its place: {}", why.words);
+                (is_retried && !stopped && self.seen.now >= due).then(|| Reason::new(reason::GIVEN_UP, words()))
+            };
+            if let Some(why) = leaves {
+                if machine.token.is_none() && !self.seen.is_hidden(machine) {
+                    next.actions.retain(|action| action.machine() != Some(&machine.name));
+                    next.actions.push(Action::Leave(machine.name.clone(), why));
+                }
+                continue;
             }
+            // It stays, whatever happens to its VM.
+            let is_unseen = |wait: &Wait| wait.reason.code == reason::VM_UNSEEN;
+            next.waits.retain(|wait| wait.worker.as_ref() != Some(&machine.name) || !is_unseen(wait));
+            if is_retried && !stopped {
+                let due = timestamp::shown(due);
+                let words = format!("another worker is created in its place at {due}: {}", why.words);
+                next.waits.push(Wait::passing(machine, &why.code, words));
+            } else {
+                next.stopped.push(Wait::lasting(machine, &why.code, &why.words));
+            }
+        }
+        if let Some(joins) = self.pool.failed_joins.filter(|_| stopped && !next.stopped.is_empty()) {
+            let Pool { count, .. } = self.pool;
+            let words = format!(
+                "{joins} joins in a row have failed. From {} on (10 % of {count} workers, at least {LEAST_FAILED_JOINS}) no failed \
+                 worker is created again, and no outdated one is replaced",
+                self.pool.most_failed_joins()
+            );
+            next.stopped.insert(0, Wait::of_pool(reason::NOT_JOINED, true, words));
         }
     }
 
@@ -156,14 +243,13 @@ impl View<'_> {
             let why = if replaces && is_outdated(machine) {
                 Reason::new(reason::OUTDATED, "it is replaced by one that is made as the pool wants it now")
             } else if surplus > 0 {
-                Reason::new(reason::SURPLUS, "there are more workers than are wanted")
+                too_many()
             } else {
                 continue;
             };
             // It leaves in the next round, which follows at once. The present observation is recorded first, and no other one
             // leaves in its place.
-            let is_it = |action: &Action| matches!(action, Action::Suspect(name, _) if *name == machine.name);
-            if next.actions.iter().any(is_it) {
+            if is_suspected(machine, next) {
                 surplus = surplus.saturating_sub(1);
                 continue;
             }
@@ -171,10 +257,7 @@ impl View<'_> {
             if machine.state == State::Running && left < self.pool.floor() + serves {
                 continue;
             }
-            // Its next action also comes next while it leaves.
-            next.actions.retain(|action| action.machine() != Some(&machine.name));
-            next.waits.retain(|wait| wait.worker.as_ref() != Some(&machine.name));
-            next.actions.push(Action::Leave(machine.name.clone(), why));
+            leave(machine, why, next);
             left -= serves;
             surplus = surplus.saturating_sub(1);
         }
@@ -202,4 +285,32 @@ impl View<'_> {
             next.actions.push(Action::Add { address });
         }
     }
+}
+
+/// Whether another worker is created in place of a failed one without the operator. Not if the operator has to look for another
+/// client, or the worker was a member, or its record is lost.
+fn is_retried(machine: &WorkerRecord) -> bool {
+    let is_excepted = |why: &Reason| [reason::UNPROVED, reason::JOURNAL].contains(&why.code.as_str());
+    !machine.has_joined() && !machine.is_anothers() && !machine.reason.as_ref().is_some_and(is_excepted)
+}
+
+fn asked_for() -> Reason {
+    Reason::new(reason::ASKED, "removeFirst names it, and there are more workers than are wanted")
+}
+
+fn too_many() -> Reason {
+    Reason::new(reason::SURPLUS, "there are more workers than are wanted")
+}
+
+/// Whether this round records that another client has joined in place of the worker.
+fn is_suspected(machine: &WorkerRecord, next: &Next) -> bool {
+    let is_it = |action: &Action| matches!(action, Action::Suspect(name, _) if *name == machine.name);
+    next.actions.iter().any(is_it)
+}
+
+/// Lets a worker go. Its next action also comes next while it leaves.
+fn leave(machine: &WorkerRecord, why: Reason, next: &mut Next) {
+    next.actions.retain(|action| action.machine() != Some(&machine.name));
+    next.waits.retain(|wait| wait.worker.as_ref() != Some(&machine.name));
+    next.actions.push(Action::Leave(machine.name.clone(), why));
 }

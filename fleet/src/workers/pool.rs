@@ -16,6 +16,11 @@ use crate::schema;
 pub(super) const TOKEN_SECONDS: u64 = 1800;
 /// How long the creation of a worker's VM may take, in seconds, so that its token is valid long enough afterwards.
 const MAKING_SECONDS: u64 = 300;
+/// The first and the longest pause after a failed join, in seconds. Each failure in a row doubles the pause.
+const FIRST_RETRY_SECONDS: u64 = 60;
+const LONGEST_RETRY_SECONDS: u64 = 900;
+/// The fewest failed joins in a row that end the retries.
+pub(super) const LEAST_FAILED_JOINS: usize = 3;
 
 /// Workers with the same settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +49,12 @@ pub struct Pool {
     /// Whether a worker whose VM is gone stays, because the caller decides when it is replaced. Otherwise it is replaced at once.
     #[serde(default)]
     pub keeps_lost: bool,
+    /// How many joins have failed since the last one that succeeded. `None` if only the operator has failed workers created again.
+    #[serde(default)]
+    pub failed_joins: Option<u32>,
+    /// Workers that leave before all others if there are too many. A name without a worker is ignored.
+    #[serde(default)]
+    pub remove_first: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -151,6 +162,12 @@ impl Default for Rollout {
     }
 }
 
+/// How long a failed worker waits before another one is created in its place, in seconds, after so many failed joins in a row.
+pub(super) fn retry_seconds(failed_joins: u32) -> u64 {
+    let doublings = failed_joins.saturating_sub(1).min(4);
+    (FIRST_RETRY_SECONDS << doublings).min(LONGEST_RETRY_SECONDS)
+}
+
 impl Pool {
     /// Refuses settings that can never be reached.
     ///
@@ -172,6 +189,11 @@ impl Pool {
 
     pub fn machine_name(&self, number: u64) -> String {
         format!("{}-w{number}", self.prefix)
+    }
+
+    /// How many failed joins in a row end the retries: 10 % of the workers, and at least [`LEAST_FAILED_JOINS`].
+    pub(super) fn most_failed_joins(&self) -> usize {
+        self.count.div_ceil(10).max(LEAST_FAILED_JOINS)
     }
 
     /// How many workers must be available while one is replaced.

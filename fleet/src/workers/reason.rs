@@ -6,7 +6,7 @@ codes! {
     REASONS;
     JOINING, "workers.joining", "A worker was powered on and has not joined yet.", "Wait.";
     NOT_READY, "workers.not-ready", "A worker that has joined has no node, or one that is not Ready.", "See `kubectl describe node NAME`, and the VM's console.";
-    NOT_JOINED, "workers.not-joined", "A worker did not join in time. Its VM stays on: its console says why.", "See the VM's console for the reason. Then resume.";
+    NOT_JOINED, "workers.not-joined", "A worker did not join in time, or too many joins in a row have failed. The VMs stay on: their consoles say why.", "See the VM's console for the reason. Then resume, or delete the Machine of the worker.";
     TOO_SLOW, "workers.too-slow", "Making a worker's VM took so long that its token leaves no time to join. Allow less time to join, or see to the host.", "Allow less time to join, or use a faster host.";
     REFUSED, "workers.refused", "The hypervisor refuses to make a worker's VM, and will refuse again.", "Correct the cause that the message names, then resume.";
     NAME_IN_USE, "workers.name-in-use", "A node of the worker's name runs on something else, or was admitted with another key than that of the worker's VM.", "Remove the other node of that name.";

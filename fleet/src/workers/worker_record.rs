@@ -30,7 +30,8 @@ pub enum State {
     Running,
     /// The node had joined, and gets a new token to join again.
     Rejoining,
-    /// The node did not join. Its VM stays until the operator acts. The VM's console shows the reason.
+    /// The node did not join. Its VM stays until another worker is created in its place, or the operator acts. The VM's console
+    /// shows the reason.
     Failed,
     /// The node is drained and removed.
     Deleting,

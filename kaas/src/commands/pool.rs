@@ -1,6 +1,7 @@
 //! `kaas pool …`: the workers of tenant clusters, as NodePools of the control cluster. Each command writes objects that kubectl
 //! could write as well, and waits for the controller. It can be interrupted at any time.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::SystemTime;
@@ -30,8 +31,10 @@ pub enum Pool {
     /// List the pools of workers
     #[command(after_help = "Example: `kaas pool list --cluster shop`")]
     List(List),
-    /// Change the number of a pool's workers
-    #[command(after_help = "Example: `kaas pool scale shop-build 5`")]
+    /// Change the number of a pool's workers, or remove workers by their names
+    #[command(
+        after_help = "Examples: `kaas pool scale shop-build 5`, `kaas pool scale shop-build --remove shop-build-w2`"
+    )]
     Scale(Scale),
     /// Delete a pool with the VMs and disks of its workers, after a confirmation
     #[command(after_help = "Example: `kaas pool delete shop-build`")]
@@ -95,9 +98,16 @@ pub struct Scale {
     /// Name of the pool
     #[arg(value_parser = name, add = candidates::pools())]
     name: String,
-    /// Wanted number of workers
-    #[arg(value_parser = clap::value_parser!(u32).range(0..=1000))]
-    workers: u32,
+    /// Wanted number of workers, unless `--remove` is given
+    #[arg(
+        value_parser = clap::value_parser!(u32).range(0..=1000),
+        required_unless_present = "remove",
+        conflicts_with = "remove"
+    )]
+    workers: Option<u32>,
+    /// Worker that is drained and removed. The wanted number becomes one less for each. Give the option once for each worker
+    #[arg(long, value_name = "NODE", value_parser = name)]
+    remove: Vec<String>,
     /// Only print what would change. The API server checks the request
     #[arg(long)]
     dry_run: bool,
@@ -248,21 +258,79 @@ fn listed(pools: &[Value], now: SystemTime) -> Text {
 }
 
 fn scale(arguments: &Scale) -> anyhow::Result<ExitCode> {
-    let Scale { name, workers, dry_run, within, until } = arguments;
+    let Scale { name, workers, remove, dry_run, within, until } = arguments;
     let (control, namespace) = within.open()?;
     let namespace = namespace.as_str();
     let pool = require_pool(&control, namespace, name)?;
     let cluster = text(&pool, "/spec/clusterRef/name");
     require_cluster(&control, namespace, cluster)?;
-    let part = json!({"spec": {"replicas": workers}});
-    control.patch(pools(namespace), name, "/scale", &part, *dry_run)?;
+    let (workers, part, below, fields) = match *workers {
+        Some(workers) => (workers, json!({"spec": {"replicas": workers}}), "/scale", &[".spec.replicas"][..]),
+        None => {
+            let machines = control.list(ResourcePath::within("machines", namespace))?;
+            let (workers, part) = removal(&pool, &machines, remove)?;
+            (workers, part, "", &[".spec.replicas", ".spec.removeFirst"][..])
+        }
+    };
+    control.patch(pools(namespace), name, below, &part, *dry_run)?;
     if *dry_run {
-        let change = Change::of(".spec.replicas", &pool, &part);
-        return DryRunReport::default().changes("NodePool", &pool, &[change]).report(until.output);
+        let changes: Vec<Change<'_>> = fields.iter().map(|field| Change::of(field, &pool, &part)).collect();
+        return DryRunReport::default().changes("NodePool", &pool, &changes).report(until.output);
     }
     let taken = format!("the pool {name} is to have {workers} workers");
     Wait { control: &control, namespace, name: cluster, until, follows: false }
-        .until(&taken, |known| known.is_scaled(name, *workers))
+        .until(&taken, |known| known.is_scaled(name, workers))
+}
+
+/// The wanted number without the named workers, and the change of both fields. The API server refuses it if the pool has changed
+/// since it was read. If the command runs again, it counts no worker twice.
+fn removal(pool: &Value, machines: &[Value], remove: &[String]) -> anyhow::Result<(u32, Value)> {
+    let name = text(pool, "/metadata/name");
+    let listed = pool["spec"]["removeFirst"].as_array().into_iter().flatten();
+    let mut named: Vec<&str> = listed.filter_map(Value::as_str).collect();
+    let workers: BTreeMap<&str, bool> = machines
+        .iter()
+        .filter(|machine| text(machine, "/spec/poolRef/name") == name)
+        .map(|machine| {
+            let is_deleted = !machine["metadata"]["deletionTimestamp"].is_null();
+            (text(machine, "/metadata/name"), !is_deleted && text(machine, "/status/phase") != "Deleting")
+        })
+        .collect();
+    let remove: BTreeSet<&str> = remove.iter().map(String::as_str).collect();
+    let unknown: Vec<&str> =
+        remove.iter().copied().filter(|one| !workers.contains_key(one) && !named.contains(one)).collect();
+    if !unknown.is_empty() {
+        let there: Vec<&str> = workers.into_keys().collect();
+        return Err(Rejected::because(format!(
+            "the pool {name} has no worker {}. Nothing was changed. Its workers: {}",
+            unknown.join(", "),
+            if there.is_empty() { "none".to_owned() } else { there.join(", ") }
+        ))
+        .into());
+    }
+    let mut wanted = pool["spec"]["replicas"].as_u64().and_then(|count| u32::try_from(count).ok()).unwrap_or(1);
+    let staying = workers.values().filter(|stays| **stays).count();
+    // An earlier run has lowered the number for these.
+    let mut counted = staying.saturating_sub(wanted as usize);
+    for one in &remove {
+        if named.contains(one) {
+            if workers.get(one) != Some(&true) {
+                continue;
+            }
+            if counted > 0 {
+                counted -= 1;
+                continue;
+            }
+        } else {
+            named.push(one);
+        }
+        wanted = wanted.saturating_sub(1);
+    }
+    // Names of workers that are gone have no effect.
+    named.retain(|one| workers.contains_key(one) || remove.contains(one));
+    let seen = &pool["metadata"]["resourceVersion"];
+    let part = json!({"metadata": {"resourceVersion": seen}, "spec": {"replicas": wanted, "removeFirst": named}});
+    Ok((wanted, part))
 }
 
 /// Deletes the object and waits until it is gone. If the wait ends early, the deletion continues.
@@ -291,4 +359,57 @@ fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
         let progress = WaitResult::Pending;
         Ok(pool.map(|pool| Look { lines: lines(&pool), progress, object: json!({"pool": pool}) }))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool(replicas: u32, named: &[&str]) -> Value {
+        json!({"metadata": {"name": "shop-a", "resourceVersion": "7"}, "spec": {"replicas": replicas, "removeFirst": named}})
+    }
+
+    fn machines(phases: &[&str]) -> Vec<Value> {
+        let machine = |(number, phase): (usize, &&str)| {
+            let name = format!("shop-a-w{number}");
+            json!({"metadata": {"name": name}, "spec": {"poolRef": {"name": "shop-a"}}, "status": {"phase": phase}})
+        };
+        (1..).zip(phases).map(machine).collect()
+    }
+
+    fn removed(pool: &Value, machines: &[Value], remove: &[&str]) -> (u32, Value) {
+        let remove: Vec<String> = remove.iter().map(|name| (*name).to_owned()).collect();
+        let (wanted, part) = removal(pool, machines, &remove).unwrap();
+        assert_eq!((&part["metadata"]["resourceVersion"], &part["spec"]["replicas"]), (&json!("7"), &json!(wanted)));
+        (wanted, part["spec"]["removeFirst"].clone())
+    }
+
+    #[test]
+    fn named_workers_are_counted_once() {
+        let three = machines(&["Running"; 3]);
+        let (w1, both) = (json!(["shop-a-w1"]), json!(["shop-a-w1", "shop-a-w2"]));
+        assert_eq!(removed(&pool(3, &[]), &three, &["shop-a-w1"]), (2, w1.clone()));
+        assert_eq!(removed(&pool(3, &[]), &three, &["shop-a-w2", "shop-a-w1", "shop-a-w2"]), (1, both.clone()));
+        // The same command again, before the worker leaves, while it leaves and after that.
+        let named = pool(2, &["shop-a-w1"]);
+        assert_eq!(removed(&named, &three, &["shop-a-w1"]), (2, w1.clone()));
+        assert_eq!(removed(&named, &machines(&["Deleting", "Running", "Running"]), &["shop-a-w1"]), (2, w1.clone()));
+        assert_eq!(removed(&named, &three[1..], &["shop-a-w1"]), (2, w1.clone()));
+        assert_eq!(removed(&named, &three, &["shop-a-w1", "shop-a-w2"]), (1, both));
+        // The pool was scaled back before the worker left.
+        assert_eq!(removed(&pool(3, &["shop-a-w1"]), &three, &["shop-a-w1"]), (2, w1));
+        // Names of workers that are gone are left out.
+        assert_eq!(removed(&named, &three[1..], &["shop-a-w3"]), (1, json!(["shop-a-w3"])));
+    }
+
+    #[test]
+    fn unknown_worker_is_one_error() {
+        let mut machines = machines(&["Running", "Running"]);
+        machines.push(json!({"metadata": {"name": "shop-cp1"}, "spec": {}}));
+        let remove = ["shop-cp1", "shop-a-w2", "shop-b-w1"].map(str::to_owned);
+        let refused = removal(&pool(2, &[]), &machines, &remove).unwrap_err();
+        let words =
+            "the pool shop-a has no worker shop-b-w1, shop-cp1. Nothing was changed. Its workers: shop-a-w1, shop-a-w2";
+        assert!(refused.is::<Rejected>() && refused.to_string() == words, "{refused}");
+    }
 }

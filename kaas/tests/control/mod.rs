@@ -212,6 +212,10 @@ impl Kept {
         if !uid.is_null() && *uid != before["metadata"]["uid"] {
             return refused(409, "Precondition failed: UID in precondition");
         }
+        let seen = &part["metadata"]["resourceVersion"];
+        if !seen.is_null() && *seen != before["metadata"]["resourceVersion"] {
+            return refused(409, "the object has been modified");
+        }
         let mut after = before.clone();
         merge(&mut after, part);
         if let Err(error) = understood(&key.0, &after) {

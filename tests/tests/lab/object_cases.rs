@@ -145,6 +145,8 @@ pub fn made() -> Vec<(&'static str, Value, &'static str)> {
         ("NodePool", json!({"metadata": {"name": "bank-general"}}), "begins with the cluster's name and a dash"),
         ("NodePool", pool(json!({"replicas": 1001})), "should be less than or equal to 1000"),
         ("NodePool", pool(json!({"zones": ["a", "a"]})), "a zone is listed twice"),
+        ("NodePool", pool(json!({"removeFirst": ["bank-general-w1"]})), "names a worker of another cluster"),
+        ("NodePool", pool(json!({"removeFirst": ["shop-general"]})), "should match"),
         ("NodePool", pool(json!({"rollout": {"maxSurge": 0, "maxUnavailable": 0}})), "none can be replaced"),
         ("NodePool", pool(json!({"labels": {"/a": "x"}})), "has a key that is no label's"),
         ("NodePool", pool(json!({"labels": {"kubernetes.io/x": "x"}})), "not a node's own to set"),

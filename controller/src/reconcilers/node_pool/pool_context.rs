@@ -146,8 +146,9 @@ impl PoolReconciler<'_> {
             addresses: addresses.as_ref().map(|pool| &pool.spec),
         });
         let mut wanted = wanted.map_err(|why| unready(Unfit, why.to_string()))?;
-        wanted.last_index =
-            pool.status.as_ref().and_then(|status| u64::try_from(status.last_index).ok()).unwrap_or_default();
+        let of_pool = pool.status.clone().unwrap_or_default();
+        wanted.last_index = u64::try_from(of_pool.last_index).unwrap_or_default();
+        wanted.failed_joins = Some(of_pool.failed_joins);
         wanted.rollout.paused |= cluster.spec.paused;
         let mut held = self.held((&cluster, pool), machines, (&provider, access), &class.spec, &wanted).await?;
         let kept = machines.iter().filter(|machine| keeps_room(machine)).count();

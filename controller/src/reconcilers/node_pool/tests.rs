@@ -2,8 +2,10 @@
 
 mod deaths;
 mod drift;
+mod joins;
 mod keeps;
 mod limits;
+mod remove_first;
 mod repair;
 mod rollout;
 

@@ -179,6 +179,8 @@ pub fn pool(count: usize) -> Pool {
         last_index: 0,
         powers_on: false,
         keeps_lost: false,
+        failed_joins: None,
+        remove_first: BTreeSet::new(),
     }
 }
 

@@ -81,6 +81,8 @@ pub struct State {
     pub removed: BTreeSet<String>,
     /// Workers whose nodes are not Ready, by name.
     pub unready: BTreeSet<String>,
+    /// Workers that never join, by name.
+    pub absent: BTreeSet<String>,
     /// Add-ons that do not run, by name.
     pub stopped: BTreeSet<String>,
     /// Whether the Kubernetes API does not answer.
@@ -379,7 +381,7 @@ impl Infrastructure for InMemoryPlace {
 fn has_joined(state: &State, (vm, _, since): &Made) -> bool {
     let is_worker = state.forms.get(&vm.name).is_some_and(|form| form[keys::ROLE] == "worker");
     let is_on = vm.power == PowerState::On && since.is_some_and(|since| since.elapsed() >= JOINS);
-    is_worker && is_on && !state.is_ill
+    is_worker && is_on && !state.is_ill && !state.absent.contains(&vm.name)
 }
 
 #[async_trait]

@@ -83,6 +83,8 @@ impl<'a> WorkerPool<'a> {
             last_index: 0,
             powers_on: false,
             keeps_lost: false,
+            failed_joins: None,
+            remove_first: BTreeSet::new(),
         };
         arguments.made.changes().apply(&mut pool);
         Ok(pool)
