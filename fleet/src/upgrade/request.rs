@@ -77,9 +77,7 @@ impl Run<'_> {
             Err(trouble) => return ended(trouble).map(Some),
         };
         let why = match verb {
-            Request::Withdraw => {
-                Reason::new(reason::WITHDRAWN, "nothing of it was begun, and another plan takes its place")
-            }
+            Request::Withdraw => Reason::new(reason::WITHDRAWN, "it had not started, and another plan replaces it"),
             _ => Reason::new(reason::ASKED, "asked for by the operator"),
         };
         let turned = match direction {

@@ -145,7 +145,7 @@ pub mod long {
         kill(process, Signal::SIGSTOP).unwrap();
         scenario.reached("the first operator is frozen");
         let why = upgrade.fails(&["resume"]);
-        assert!(why.contains("is at work on this deployment") && why.contains("--take-over"), "{why}");
+        assert!(why.contains("holds the lease of this deployment") && why.contains("--take-over"), "{why}");
 
         let second = upgrade.begin(&["resume", "--take-over"]);
         scenario.wait("the second operator's journal", upgrade.patiently(MOMENT), || Ok(upgrade.journals().len() == 2));

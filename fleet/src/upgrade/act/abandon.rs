@@ -58,7 +58,7 @@ impl StepContext<'_> {
         };
         if let Err(error) = settled {
             left += &format!(
-                "; what was begun before may still be going on, so look again before a VM is removed: {:#}",
+                "; an earlier request may still run, so check again before you remove a VM: {:#}",
                 error.source
             );
         }
@@ -69,7 +69,7 @@ impl StepContext<'_> {
     async fn end_swap(&self, plan: &Plan, node: &PlannedNode) -> String {
         let facts = match self.nodes.facts(node.address).await {
             Ok(facts) => facts,
-            Err(error) => return format!("it does not answer and stays as it is: {error:#}"),
+            Err(error) => return format!("it does not answer and is not changed: {error:#}"),
         };
         let runs = facts.image.build();
         if facts.swap.as_ref().is_some_and(|swap| swap.id == node.swap && swap.stage != Stage::Taken) {
@@ -126,7 +126,7 @@ fn leftovers(vms: &Vms, moved: Option<String>, disk: &DiskRef) -> String {
     let is_all_seen = moved.is_none();
     told.extend(moved);
     if told.is_empty() {
-        told.push("no other VM of it is left".to_owned());
+        told.push("it has no other VM".to_owned());
     }
     if is_all_seen && all().chain(&vms.strays).all(|vm| vm.disk(disk.uuid).is_none()) {
         told.push(format!("no VM holds its disk {} at {}", disk.uuid, disk.path));
