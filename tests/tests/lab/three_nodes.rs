@@ -12,7 +12,7 @@ use scenarios::workload::Workload;
 use scenarios::{certificates, endpoint};
 
 use crate::hostile::strangers_and_pods_get_what_the_table_says;
-use crate::leading_controller::a_controller_runs_on_each_node_and_one_leads;
+use crate::leading_controller::each_node_runs_a_controller_and_one_leads;
 use crate::maintenance::{
     CHECK, FILLING, a_data_disk_is_made_larger, a_formed_nodes_bundle_holds_no_key,
     a_waiting_nodes_bundle_holds_no_planted_secret, fill, has,
@@ -39,7 +39,7 @@ pub mod short {
         let policy = Policy::made(&scenario);
         strangers_and_pods_get_what_the_table_says(&scenario, &workload);
         every_node_answers_at_its_endpoint(&scenario);
-        a_controller_runs_on_each_node_and_one_leads(&scenario);
+        each_node_runs_a_controller_and_one_leads(&scenario);
         a_namespace_editor_cannot_open_a_node(&scenario);
         root_gives_the_administrators_their_rights_back(&scenario);
         a_formed_nodes_bundle_holds_no_key(&scenario, "cp1");
