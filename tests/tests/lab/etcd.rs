@@ -17,7 +17,7 @@ use scenarios::put_server::PutServer;
 use scenarios::scenario::{ALL, FORMING, MOMENT, Scenario, Setting};
 use serde_json::Value;
 
-use crate::wire::nobody_hears;
+use crate::wire::traffic_does_not_contain;
 
 /// What the agent on a node refuses, and why.
 fn refused(scenario: &Scenario, node: &str, arguments: &[&str]) -> String {
@@ -176,7 +176,7 @@ pub mod long {
         let lab = scenario.lab();
         let (identity, members) = (scenario.cluster_identity(), scenario.etcd_members("cp1").len());
         scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
-        nobody_hears(&scenario, PLANTED, || {
+        traffic_does_not_contain(&scenario, PLANTED, || {
             plant(&scenario);
             assert_eq!(planted(&scenario), PLANTED);
         });
