@@ -16,9 +16,8 @@ use scenarios::store::etcdctl;
 use serde_json::Value;
 
 use crate::image::{
-    a_carried_container_image_that_went_missing_is_brought_back,
-    a_registry_mirror_comes_and_goes_beside_a_runtime_that_goes_on,
-    an_administrator_finds_the_tools_and_nobody_else_gets_rights, keys_at_the_console_restart_nothing,
+    administrators_have_tools_and_others_no_rights, keys_at_the_console_restart_nothing,
+    missing_container_image_is_imported_again, registry_mirror_changes_without_a_restart_of_containerd,
 };
 
 const STOPPING: Duration = Duration::from_secs(180);
@@ -49,10 +48,10 @@ pub mod short {
         let (scenario, kubeconfig, commands) = Scenario::by_command("swap");
         the_kubeconfig_opens_the_api_from_this_machine(&scenario, &kubeconfig);
         scenario.soon_says("cp1", "kaas: ready");
-        an_administrator_finds_the_tools_and_nobody_else_gets_rights(&scenario);
+        administrators_have_tools_and_others_no_rights(&scenario);
         keys_at_the_console_restart_nothing(&scenario);
-        a_registry_mirror_comes_and_goes_beside_a_runtime_that_goes_on(&scenario);
-        a_carried_container_image_that_went_missing_is_brought_back(&scenario);
+        registry_mirror_changes_without_a_restart_of_containerd(&scenario);
+        missing_container_image_is_imported_again(&scenario);
         scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
         a_secret_is_written_in_cipher(&scenario);
         let before = scenario.kept("cp1");
