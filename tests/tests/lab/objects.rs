@@ -31,10 +31,10 @@ pub mod short {
         object_store::holds_and_journals_are_kept_as_objects(&bed.server);
         bed.reached("holds and journals are kept as objects");
         let (_, cluster) = &bed.kinds["TenantCluster"];
-        object_secrets::the_controllers_account_changes_no_secret_but_a_clusters_own(&bed.server, cluster);
+        object_secrets::controller_account_changes_secrets_of_clusters_only(&bed.server, cluster);
         object_secrets::a_tenant_takes_no_finalizer_away(&bed.server);
-        object_secrets::a_tenant_says_a_word_to_an_operation_and_no_more(&bed.server, &bed.kinds["Operation"].1);
-        object_secrets::a_tenant_names_no_secret_that_he_may_not_read(&bed.server);
+        object_secrets::tenants_only_annotate_operations(&bed.server, &bed.kinds["Operation"].1);
+        object_secrets::tenants_name_readable_secrets_only(&bed.server);
         bed.reached("the controller's account changes no Secret but a cluster's own");
         labels_are_judged_as_the_form_of_a_node_judges_them(&bed);
         a_cluster_is_deleted_once_that_is_confirmed(&bed);
