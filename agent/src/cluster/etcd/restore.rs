@@ -189,7 +189,7 @@ impl RestoreRun {
         let at = humantime::format_rfc3339_seconds(now).to_string();
         let ready = self.make(&making, &at, runner).and_then(|()| match etcd()?.as_str() {
             "inactive" | "failed" => Ok(()),
-            state => bail!("etcd was started meanwhile ({state}): the node goes on with the data that it had"),
+            state => bail!("etcd was started meanwhile ({state}): the node keeps its former data"),
         });
         if let Err(error) = ready {
             // etcd may need that room.
