@@ -60,7 +60,7 @@ pub struct Request {
     pub proof: String,
 }
 
-/// The answer to a deployer. Nothing of it is secret.
+/// The answer to a deployer. It contains no secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Issued {
     /// The certificate of the cluster's CA, in PEM.

@@ -101,7 +101,7 @@ impl Reconciler<'_> {
         Ok(text.filter(|text| {
             let leads = leads_to(cluster, text);
             if !leads {
-                log::warn!("the kubeconfig of {} leads elsewhere: it is not gone by", cluster.name_any());
+                log::warn!("the kubeconfig of {} is of another cluster: it is not used", cluster.name_any());
             }
             leads
         }))

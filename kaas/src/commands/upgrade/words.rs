@@ -118,8 +118,8 @@ pub fn status(status: &UpgradeStatus, commands: &UpgradeCommands) -> String {
         let one_by_one = status.plan.options.mode == Mode::Rolling && !is_at_once(&status.order);
         if status.direction == Direction::Back && one_by_one && status.plan.members.len() > 1 && needs_others {
             text += &format!(
-                "\nIf it stays so, `{}` rolls back all nodes that are not back yet, all off and all on, whatever the others report; \
-                 the API is away meanwhile",
+                "\nIf this continues, `{}` rolls back all other nodes, all off and all on, whatever the others report; \
+                 the API does not answer meanwhile",
                 commands.with("rollback --all-at-once")
             );
         }
