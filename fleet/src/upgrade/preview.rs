@@ -82,6 +82,8 @@ pub enum NodeChange {
     RemoveNew,
     /// The swap is made final, and the old VM is removed.
     Commit,
+    /// An operator has replaced the node. It stays in its present VM. Only its former VMs may be removed.
+    Replaced,
     /// The node and its VMs stay as they are. The rollback and the commit are given up.
     Keep,
 }
@@ -232,9 +234,10 @@ async fn previewed_nodes(
 
 fn change(progress: &Progress, plan: &Plan, node: usize) -> NodeChange {
     match progress.direction {
+        Direction::Abandon => NodeChange::Keep,
+        _ if progress.is_replaced(node) => NodeChange::Replaced,
         Direction::Forward => NodeChange::MoveToNew,
         Direction::Commit => NodeChange::Commit,
-        Direction::Abandon => NodeChange::Keep,
         Direction::Back => {
             let back = progress.back_of(plan, node);
             if back.contains(&Action::AttachOld) {

@@ -6,10 +6,11 @@ use super::command::{deployment, end, entries, give};
 use super::failing::{before, world};
 use super::fake::fault::CallKind;
 use super::fake::{Ill, World};
+use super::lost::replaced;
 use super::salvage::damage_plan;
 use crate::lease::{Held, Lease, TakeOver};
 use crate::upgrade::{
-    Action, Event, Mode, NodeChange, Order, Outcome, Preview, Request, RunOutcome, Step, before_swap,
+    Action, Event, Mode, NodeChange, Order, Outcome, Preview, Progress, Request, RunOutcome, Step, before_swap,
 };
 
 /// Three nodes on the new image, not committed.
@@ -125,6 +126,26 @@ async fn dry_run_of_a_commit_is_refused_alike() {
     // A kubeconfig that leads to another cluster.
     world.lock().cluster = Uuid::from_u128(0xbad);
     assert!(preview(&world, Request::Rollback).await.is_err());
+}
+
+/// Review of issue 43: it said that such a node stays in the VM that was made for its swap.
+#[tokio::test(start_paused = true)]
+async fn dry_run_names_replaced_nodes() {
+    let mut seen = 0;
+    for call in (10..220).step_by(7) {
+        let Some(world) = replaced(call).await else { continue };
+        if give(&world, Request::Resume).await.arrived().0 != RunOutcome::Ended(Outcome::Upgraded) {
+            continue;
+        }
+        let plan = world.plan_of_journal().await;
+        let index = plan.nodes.iter().position(|node| node.name == "cp3").unwrap();
+        let is_replaced = Progress::of(&plan, &entries(&world).await).is_replaced(index);
+        let expected = if is_replaced { NodeChange::Replaced } else { NodeChange::Commit };
+        let looked = preview(&world, Request::Commit).await.unwrap();
+        assert!(changes(&looked).contains(&("cp3", expected)), "{call}: {:?}", looked.nodes);
+        seen += usize::from(is_replaced);
+    }
+    assert!(seen > 0);
 }
 
 #[tokio::test(start_paused = true)]

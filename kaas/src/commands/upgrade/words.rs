@@ -243,6 +243,9 @@ fn would_become(PreviewedNode { name, old_vm, new_vm, change, note }: &Previewed
         }
         NodeChange::RemoveNew => format!("{name}: it stays in the VM {old_vm}; {new_vm} is removed"),
         NodeChange::Commit => format!("{name}: it stays in the VM {new_vm} for good; {old_vm} is removed"),
+        NodeChange::Replaced => format!(
+            "{name}: it was replaced by hand, and stays in its present VM; only {old_vm} and {new_vm} may be removed"
+        ),
         NodeChange::Keep => format!("{name}: {}", note.as_deref().unwrap_or("it stays as it is")),
     }
 }
@@ -421,6 +424,7 @@ mod tests {
             (Direction::Back, NodeChange::WithdrawSwap, Action::Cancel, "its swap is withdrawn, and cp1-bbbbbbb is"),
             (Direction::Back, NodeChange::RemoveNew, Action::DestroyNew, "cp1; cp1-bbbbbbb is removed"),
             (Direction::Commit, NodeChange::Commit, Action::DestroyOld, "for good; cp1 is removed"),
+            (Direction::Commit, NodeChange::Replaced, Action::DestroyOld, "only cp1 and cp1-bbbbbbb may be removed"),
             (Direction::Abandon, NodeChange::Keep, Action::Keep, "its swap would be made final"),
         ] {
             let looked = previewed(direction, change, action);
