@@ -175,7 +175,7 @@ fn who_goes_back(status: &UpgradeStatus) -> String {
 /// The message after an upgrade was abandoned whose journal could not be read.
 pub fn abandoned_unread(end: &AbandonedUnread) -> String {
     format!(
-        "the upgrade of hold {} is abandoned; its VMs stay as they are. Which of them it made is not known: compare them \
+        "the upgrade of lease {} is abandoned; its VMs stay as they are. Which of them it made is not known: compare them \
          with the nodes before you remove one",
         end.unread
     )

@@ -1,4 +1,5 @@
-//! Measures the swap of a node's VM, and a plain restart of the same VM, from the request until the node is ready. The VMs are system containers. The two cases alternate.
+//! Measures the swap of a node's VM, and a plain restart of the same VM, from the request until the node is ready. The VMs
+//! are system containers. The two cases alternate.
 
 use std::time::{Duration, Instant};
 
