@@ -67,6 +67,7 @@ async fn dry_run_names_the_steps_of_a_rollback() {
         let looked = preview(&world, Request::Rollback).await.unwrap();
         let nodes = ["cp1", "cp3", "cp2"].map(|name| (name, NodeChange::ReturnToOld));
         assert_eq!((looked.dry_run, looked.outcome, changes(&looked)), (true, None, nodes.to_vec()), "{mode:?}");
+        assert_eq!(looked.takes_over_from, None);
         let first = &looked.nodes[0];
         assert_eq!((&*first.new_vm, &*first.old_vm, &first.note), ("cp1-bbbbbbb", "cp1", &None));
         assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack);
@@ -189,7 +190,10 @@ async fn dry_run_respects_another_commands_lease() {
     for verb in [Request::Rollback, Request::Commit, Request::Resume] {
         assert!(preview(&world, verb).await.unwrap_err().is::<Held>(), "{verb:?}");
         let over = deployment(&world, &|_| {}).preview(verb, TakeOver::FromAnyone).await;
-        assert_eq!(over.unwrap().id, world.plan_of_journal().await.id, "{verb:?}");
+        let over = over.unwrap();
+        assert_eq!(over.id, world.plan_of_journal().await.id, "{verb:?}");
+        // Review of issue 43: nothing said that another command would be stopped.
+        assert!(over.takes_over_from.is_some_and(|holder| holder.contains("a test")), "{verb:?}");
     }
     hold.release().await;
     give(&world, Request::Commit).await.arrived();

@@ -184,6 +184,8 @@ pub fn abandoned_unread(end: &AbandonedUnread) -> String {
 /// The changes that a request to an upgrade would make: node by node, then step by step.
 pub fn preview(preview: &Preview) -> String {
     let id = preview.id;
+    let over =
+        preview.takes_over_from.as_ref().map(|holder| format!("takes over from {holder}, which starts nothing more"));
     if let Some(outcome) = preview.outcome {
         let reached = match outcome {
             Outcome::Upgraded => "all nodes run the new image",
@@ -191,7 +193,8 @@ pub fn preview(preview: &Preview) -> String {
             Outcome::Committed => "it was committed",
             Outcome::Abandoned => "it was abandoned",
         };
-        return format!("upgrade {id}: nothing would change, because {reached}");
+        let over = over.map(|over| format!("\n{over}")).unwrap_or_default();
+        return format!("upgrade {id}: nothing would change, because {reached}{over}");
     }
     let mut lines = vec![match preview.direction {
         Direction::Forward => format!("Continuation of the upgrade {id}"),
@@ -201,6 +204,7 @@ pub fn preview(preview: &Preview) -> String {
             format!("End of the upgrade {id} where it is: after it, no rollback and no commit is possible")
         }
     }];
+    lines.extend(over);
     lines.extend(preview.nodes.iter().map(|node| format!("  {}", would_become(node))));
     if !preview.left_out.is_empty() {
         lines.push(format!("  left out, because the old VM is gone: {}", preview.left_out.join(", ")));
@@ -403,6 +407,7 @@ mod tests {
         Preview {
             dry_run: true,
             id: plan.id,
+            takes_over_from: None,
             direction,
             only: None,
             order: Order::LastFirst,
@@ -456,6 +461,9 @@ mod tests {
         let text = preview(&rollback);
         assert!(text.contains(": all nodes at once\n") && text.contains("which stay:"), "{text}");
         assert!(text.contains("left out, because the old VM is gone: cp2"), "{text}");
+        let taken = Preview { takes_over_from: Some("kaas (process 7)".to_owned()), ..rollback.clone() };
+        let expected = ": all nodes at once\ntakes over from kaas (process 7), which starts nothing more\n";
+        assert!(preview(&taken).contains(expected), "{}", preview(&taken));
         assert!(preview(&Preview { only: Some("cp2".to_owned()), ..rollback }).contains(": cp2\n"));
         let ended = previewed(Direction::Commit, NodeChange::Commit, Action::DestroyOld);
         let text = preview(&Preview { outcome: Some(Outcome::Committed), ..ended });
