@@ -76,15 +76,15 @@ codes! {
     PROPERTY_OUT_OF_RANGE, "property.out-of-range", Error, "A number is outside the range that the property allows.", "Give a number in the range that the finding names.";
     PROPERTY_REPEATED, "property.repeated", Warning, "A list holds the same entry twice; the second one is ignored.", "Remove the second entry.";
     PROPERTY_NOT_USED, "property.not-used", Warning, "A property is set that a node of this role does not use; it is ignored.", "Remove the property, or correct the role of the node.";
-    PROPERTY_UNKNOWN, "property.unknown", Error, "A property was to be changed on the node that the appliance does not know.", "Look for a typing mistake in the key.";
-    PROPERTY_FIXED, "property.fixed", Error, "A property was to be changed that the cluster was formed with. Names, addresses and ranges stay for the life of the cluster.", "Keep the former value, or replace the node by a new one.";
+    PROPERTY_UNKNOWN, "property.unknown", Error, "A change on the node names a property that the appliance does not know.", "Look for a typing mistake in the key.";
+    PROPERTY_FIXED, "property.fixed", Error, "A change on the node names a property that the cluster was formed with. Names, addresses and ranges never change in a cluster.", "Keep the former value, or replace the node by a new one.";
 
     ADDRESS_UNUSABLE, "address.unusable", Error, "An address can never be a host's: it is a loopback, multicast, link-local or otherwise reserved one.", "Give an address that a host of this network can have.";
     ADDRESS_RESERVED, "address.subnet-reserved", Error, "An address is the first (network) or last (broadcast) one of its subnet.", "Give an address between the first and the last one of the subnet.";
     ADDRESS_PREFIX, "address.prefix", Error, "A prefix length leaves no room for the cluster or covers far too much.", "Give the prefix length of the VM's subnet.";
-    ADDRESS_DUPLICATE, "address.duplicate", Error, "Two things were given the same address.", "Give each an address that nothing else uses.";
+    ADDRESS_DUPLICATE, "address.duplicate", Error, "Two settings have the same address.", "Give each an address that nothing else uses.";
     ADDRESS_DHCP, "address.dhcp", Error, "A control-plane node is to have its address by DHCP: only a worker may.", "Give a static address with the prefix length of its subnet.";
-    NAME_DUPLICATE, "name.duplicate", Error, "Two control-plane nodes were given the same name.", "Give each node another name.";
+    NAME_DUPLICATE, "name.duplicate", Error, "Two control-plane nodes have the same name.", "Give each node another name.";
     GATEWAY_OFF_SUBNET, "gateway.off-subnet", Error, "The gateway is not in the node's subnet.", "Correct the gateway, or the prefix length of the VM's address.";
     GATEWAY_MISSING, "gateway.missing", Warning, "Servers outside the node's subnet are given, but no gateway to reach them.", "Set the gateway, or give servers in the node's subnet.";
     DNS_MANY, "dns-servers.many", Warning, "More than three DNS servers are given; programs in containers ask the first three only.", "Give at most three DNS servers.";
@@ -133,8 +133,8 @@ codes! {
     NODE_LABELS_RESERVED, "node-labels.reserved", Error, "A label is not a node's own to set: a kubelet may not, or another property is for it.", "Remove the label. Set it with `kubectl label node` after the node has joined.";
     JOIN_TOKEN_REFUSED, "join.token-refused", Error, "The cluster does not take the worker's join token: it has expired, was deleted, was mistyped, or is not for joining.", "Create a token with `kubeadm token create --ttl 1h` on a control-plane node, and set `join-token`.";
     JOIN_TOKEN_MISSING, "join.token-missing", Error, "The worker belongs to no cluster, and no longer has a join token.", "Set `join-token` in the form, on the console or with `kaas-agent configure --from -`.";
-    JOIN_WRONG_CA, "join.wrong-ca", Error, "The cluster's certificate authority is not the one whose hash the worker was given. Nothing of the token was sent.", "Correct the hash or the address. If both are right, another host answers at the cluster's address.";
-    JOIN_OTHER_CLUSTER, "join.other-cluster", Error, "The worker belongs to another cluster already, or the cluster at the address has another name. A warning on a worker that goes on in its cluster.", "Correct the properties of the cluster, or reset this VM first.";
+    JOIN_WRONG_CA, "join.wrong-ca", Error, "The cluster's certificate authority is not the one whose hash the worker was given. The token was not sent.", "Correct the hash or the address. If both are right, another host answers at the cluster's address.";
+    JOIN_OTHER_CLUSTER, "join.other-cluster", Error, "The worker belongs to another cluster already, or the cluster at the address has another name. A warning on a worker that stays in its cluster.", "Correct the properties of the cluster, or reset this VM first.";
     JOIN_VERSION_SKEW, "join.version-skew", Error, "The worker's image carries no Kubernetes that may join the cluster: a kubelet is not newer than the API server, and at most three minor versions older.", "Use an image of the control-plane nodes' version, or upgrade these nodes first.";
     JOIN_NAME_IN_USE, "join.name-in-use", Error, "The cluster has another node of the worker's name.", "Give this VM another name. If the other node is gone for good, run `kubectl delete node NAME`.";
     JOIN_ADDRESS_IN_USE, "join.address-in-use", Error, "The cluster has another node with the worker's address.", "Give this VM another address. If the other node is gone for good, run `kubectl delete node NAME`.";
@@ -152,8 +152,8 @@ codes! {
     ETCD_DAMAGED, "etcd.damaged", Error, "This node's etcd ends at each start: its data on the data disk are damaged, as after a power cut or an error of the storage.", "Replace the member from another control-plane node. On a single node, restore a snapshot with `kaas-agent restore`.";
 
     DISK_ABSENT, "disk.absent", Error, "The VM has no disk besides its system disk. No address is claimed.", "Power off, add an empty data disk or that of the node's former VM, power on.";
-    DISK_BESIDE_WORKER, "disk.beside-worker", Error, "The data disk of a control-plane node is attached to a VM that is a worker. Nothing of it is changed.", "Detach the disk, and attach it to the VM of its node.";
-    DISK_OF_WORKER, "disk.of-worker", Error, "A disk with the local volumes of a worker is attached to a VM that is not that worker. Nothing of it is changed.", "Detach the disk, and attach it to the VM of its worker.";
+    DISK_BESIDE_WORKER, "disk.beside-worker", Error, "The data disk of a control-plane node is attached to a VM that is a worker. The node does not change the disk.", "Detach the disk, and attach it to the VM of its node.";
+    DISK_OF_WORKER, "disk.of-worker", Error, "A disk with the local volumes of a worker is attached to a VM that is not that worker. The node does not change the disk.", "Detach the disk, and attach it to the VM of its worker.";
     DISK_VOLUMES_ABSENT, "disk.volumes-absent", Error, "The data disk with this worker's local volumes is missing, or another one is in its place. The kubelet is not started.", "Attach the disk again. If it is lost, reset the worker.";
     DISK_FOREIGN, "disk.foreign", Error, "A disk holds something that is not the appliance's, and no data disk of this appliance is attached. Nothing is changed.", "Detach the disk. Give the VM an empty data disk.";
     DISK_AMBIGUOUS, "disk.ambiguous", Error, "Several disks could be the data disk, or a data disk of this appliance cannot be trusted.", "Detach all disks but the data disk of this node.";
@@ -166,10 +166,10 @@ codes! {
     IMAGE_PUBLISHER, "image.publisher", Error, "This VM's image is not signed with the publisher's key that is pinned on the data disk.", "Attach the disk to a VM of an image of the pinned publisher, or to the former VM.";
     DISK_STALE, "disk.stale", Error, "The cluster has seen this node with a later content of its data disk: this one is an old copy. etcd is not started.", "Power off, and attach the disk that the node used last. If it is lost, run `kaas-agent replace-member`.";
     DISK_CLONED, "disk.cloned", Error, "The cluster has seen this node with the same data disk in another VM: this one is a copy. etcd is not started.", "Power this VM off and remove it. The original VM continues.";
-    DISK_SUPERSEDED, "disk.superseded", Error, "The cluster goes on without this data disk: its store was restored from a snapshot, or another disk has taken the node's place. etcd is not started.", "Power off, and attach the disk that the node used last. If it is lost, run `kaas-agent replace-member`.";
+    DISK_SUPERSEDED, "disk.superseded", Error, "The cluster continues without this data disk: its store was restored from a snapshot, or another disk has taken the node's place. etcd is not started.", "Power off, and attach the disk that the node used last. If it is lost, run `kaas-agent replace-member`.";
     DISK_TOO_SMALL, "disk.too-small", Error, "The data disk is smaller than 4 GiB.", "Enlarge the data disk to at least 4 GiB.";
     DISK_READ_ONLY, "disk.read-only", Error, "The data disk, the disk of local volumes or the system disk's scratch partition refuses writes. A node that runs restarts by itself once the storage answers, at most once in ten minutes.", "Make the disk writable in the hypervisor, and check its storage. Then power the VM off and on.";
-    DISK_FAILED, "disk.failed", Error, "Preparing or mounting the data disk failed. It goes on where it stopped when the VM is powered on again.", "Check the storage of the disk, then power the VM off and on.";
+    DISK_FAILED, "disk.failed", Error, "Preparing or mounting the data disk failed. It continues where it stopped when the VM is powered on again.", "Check the storage of the disk, then power the VM off and on.";
     DISK_DAMAGED, "disk.damaged", Error, "The data disk's file system cannot be repaired without losing data.", "Keep the disk. Replace the node from the other nodes, or restore a snapshot.";
     DISK_FULL, "disk.full", Error, "Less than 16 MiB are free on the data disk.", "Enlarge the data disk, then power the VM off and on.";
     DISK_NEARLY_FULL, "disk.nearly-full", Warning, "Four fifths of the data disk, or of the system disk's scratch partition, are used: space or inodes. The finding names the largest users.", "Remove data that the finding names, or enlarge the disk.";
@@ -187,7 +187,7 @@ codes! {
     KUBERNETES_ETCD, "kubernetes.etcd", Error, "An upgrade of Kubernetes was asked for while a member of etcd is missing, not healthy, without a vote or too old for it, or while that cannot be known.", "Repair the member of etcd first.";
     KUBERNETES_REMOVED_APIS, "kubernetes.removed-apis", Error, "An upgrade of Kubernetes was asked for while APIs are in use that it no longer has.", "Change the clients that use these APIs, and restart the API servers.";
     KUBERNETES_PREFLIGHT, "kubernetes.preflight", Error, "kubeadm's preflight checks refuse the upgrade.", "Correct the cause that kubeadm names.";
-    KUBERNETES_FAILED, "kubernetes.upgrade-failed", Error, "An upgrade of Kubernetes was given up before anything had changed: pods did not move away in time, or the virtual IP did not move.", "Correct the cause, then upgrade again.";
+    KUBERNETES_FAILED, "kubernetes.upgrade-failed", Error, "An upgrade of Kubernetes was cancelled before anything had changed: pods did not move away in time, or the virtual IP did not move.", "Correct the cause, then upgrade again.";
     SWAP_NOT_READY, "swap.not-ready", Error, "A swap or an evacuation was asked of a node that is not formed, or not ready.", "Wait a minute. If that does not help, see `kaas-agent status`.";
     SWAP_QUORUM, "swap.quorum", Error, "A swap or an evacuation was asked for, or was about to be prepared, while a control-plane node has no etcd member, or one that is not healthy or has no vote, or while that cannot be known: with the node off, etcd could lose its quorum.", "Repair the other control-plane nodes first.";
     SWAP_ANOTHER, "swap.another", Error, "A swap, an evacuation or a commit was asked for while another swap or evacuation, or an upgrade of Kubernetes, is under way, on this node or another, or while that cannot be known; or a commit named another swap than this node's.", "Finish or cancel the other operation first.";
@@ -205,7 +205,7 @@ codes! {
     RESET_UNDER_WAY, "reset.under-way", Warning, "The node is being reset, as was confirmed by its typed name: its data disk is erased.", "Wait. The node then starts again and needs its OVF environment.";
     RESET_FAILED, "reset.failed", Error, "Erasing the data disk for a reset failed. It is tried again.", "Wait. If it keeps failing, replace the data disk with an empty one.";
     DISK_IDENTITY_DAMAGED, "disk.identity-damaged", Warning, "One of the data disk's two identity slots is damaged; the other one is used and the first written again.", "Check the storage, unless power was lost just before.";
-    DISK_SPARE, "disk.spare", Warning, "There is another disk in addition to the data disk; it is left alone.", "Detach the disk if it is not needed.";
+    DISK_SPARE, "disk.spare", Warning, "There is another disk in addition to the data disk; the node does not use it.", "Detach the disk if it is not needed.";
     DISK_WAITING, "disk.waiting", Warning, "An empty disk is not used while another disk holds something foreign.", "Detach the other disk.";
     EARLY_FAILED, "early.failed", Warning, "The stage before the system starts could not do all of its work; the machine ID may be that of one boot.", "See the log of the early stage.";
     AGENT_FAILED, "agent.failed", Error, "The agent failed before the first step of its plan. It is tried again.", "Wait. If it keeps failing, see the journal of kaas-agent.";
@@ -228,12 +228,12 @@ codes! {
     API_VIP_IN_USE, "api-vip.in-use", Error, "A device that is no control-plane node has the virtual IP. Asked before the cluster has formed.", "Free the address, or give another virtual IP on every node.";
 
     PROCESSORS_FEW, "processors.few", Warning, "The VM has fewer than two virtual processors.", "Power off, give the VM two virtual processors, power on.";
-    MEMORY_TOO_SMALL, "memory.too-small", Error, "The VM has less memory than its role cannot do without: 1,700 MiB for a control-plane node, 900 MiB for a worker. A warning on a node that is part of a cluster.", "Power off, give the VM more memory, power on.";
+    MEMORY_TOO_SMALL, "memory.too-small", Error, "The VM has less memory than its role needs: 1,700 MiB for a control-plane node, 900 MiB for a worker. A warning on a node that is part of a cluster.", "Power off, give the VM more memory, power on.";
     MEMORY_SMALL, "memory.small", Warning, "The VM has less memory than the smallest size of the deployment form.", "Power off, give the VM the memory of the smallest size, power on.";
     DISK_SMALL, "disk.small", Warning, "The data disk is smaller than 8 GiB.", "Enlarge the data disk before the cluster grows.";
     CLOCK_IMPLAUSIBLE, "clock.implausible", Error, "The clock shows a time before the image was made, or decades after. A warning where a time server will correct it, and on a node that is part of a cluster.", "Set the clock of the host, or give time servers.";
     CLOCK_BEHIND, "clock.behind", Warning, "At power-on the clock was behind the last time that this node has seen. In a VM it is set to that.", "Set the clock of the host, or give time servers.";
-    CLOCK_HOST, "clock.host", Warning, "On VMware: the clock of the ESXi host could not be made the one to follow (no time servers are given), or could not be left alone (time servers are given).", "Check VMware Tools and the clock setting of the VM, or give time servers.";
+    CLOCK_HOST, "clock.host", Warning, "On VMware: the clock of the ESXi host could not be made the one to follow (no time servers are given), or could not be left unchanged (time servers are given).", "Check VMware Tools and the clock setting of the VM, or give time servers.";
     CLOCK_UNSYNCHRONIZED, "clock.unsynchronized", Warning, "The clock follows no time server: none answers, or too few agree.", "Make a time server reachable, or at least two of three. Otherwise correct the time servers.";
     CLOCK_DIFFERS, "clock.differs", Warning, "A time server is more than ten minutes away from the clock. The node follows it only if it restarts.", "Correct the time servers. If their time is right, restart the node.";
     GATEWAY_SILENT, "gateway.no-answer", Warning, "No device on the network has the default gateway's address.", "Correct the gateway, or the network of the VM's adapter.";

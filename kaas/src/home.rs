@@ -69,7 +69,7 @@ mod tests {
         let found = |home: &Path, caller| callers_home(home, caller, |_| true);
         assert_eq!(found(&roots, Some("2")), Some(callers.clone()));
         assert_eq!(found(Path::new(""), Some("2")), Some(callers.clone()));
-        assert_eq!(found(&callers, Some("2")), None, "it is started anew for ever");
+        assert_eq!(found(&callers, Some("2")), None, "it is started again forever");
         assert_eq!(found(&roots, Some("0")), None);
         assert_eq!(found(&roots, None), None);
         assert_eq!(found(&roots, Some("no number")), None);

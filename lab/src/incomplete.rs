@@ -25,15 +25,15 @@ impl Lab {
             let begun = format!("{}, {nodes}", record.source.words());
             if !others.is_empty() {
                 bail!(
-                    "the lab {name} was begun otherwise ({begun}), and this command says otherwise: {}. Give the former one again, \
-                     or end the lab first: `kaas-dev lab down --name {name}`",
+                    "the lab {name} was started with other settings ({begun}); this command differs in: {}. Repeat the former command, \
+                     or remove the lab first: `kaas-dev lab down --name {name}`",
                     others.join(", ")
                 );
             }
-            (asking.say)(&format!("going on with the lab {name} that was begun: {begun}"));
+            (asking.say)(&format!("continuing with the lab {name}: {begun}"));
             if record.engine != up.engine {
                 let runs = if record.engine.is_emulated() { "are emulated" } else { "run under KVM" };
-                (asking.say)(&format!("its VMs {runs}, as it was begun, whatever was found out of KVM now"));
+                (asking.say)(&format!("its VMs {runs}, as when it was started, whether or not KVM is available now"));
             }
             Ok(())
         })

@@ -328,9 +328,8 @@ impl LabDirectory {
         fs::create_dir_all(&self.path).with_context(|| format!("making {}", self.path.display()))?;
         let file = File::options().create(true).truncate(false).write(true).open(self.lock_file())?;
         let locked = until("another command to end", limit, || Ok(file.try_lock().is_ok()));
-        locked.map_err(|_| {
-            anyhow!("another command is at work on the lab in {}; wait until it has ended", self.path.display())
-        })?;
+        locked
+            .map_err(|_| anyhow!("another command uses the lab in {}; wait until it has ended", self.path.display()))?;
         Ok(file)
     }
 }

@@ -24,7 +24,7 @@ pub fn until(what: &str, limit: Duration, mut condition: impl FnMut() -> anyhow:
             let limit = limit.as_secs();
             match seen {
                 Err(error) => return Err(error.context(format!("waited {limit} s for {what}"))),
-                Ok(_) => bail!("waited {limit} s for {what} in vain"),
+                Ok(_) => bail!("timed out after {limit} s: waited for {what}"),
             }
         }
         std::thread::sleep(interval);

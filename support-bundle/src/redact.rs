@@ -27,6 +27,11 @@ const NAMES: &[&str] = &[
     "client-key",
     "clientkey",
     "cakey",
+    "secret_key",
+    "secret-key",
+    "secretkey",
+    "certificate-key",
+    "certificatekey",
     "api_key",
     "api-key",
     "apikey",
@@ -179,10 +184,9 @@ fn named_values(line: &str) -> String {
     let mut quotes = Quotes { line: line.as_bytes(), at: 0, is_escaped: false, is_open: false };
     let mut done = 0;
     for name in name_ends(&lower) {
-        if name < done {
+        let Some((start, is_field)) = value_start(line, &lower, name).filter(|(start, _)| *start >= done) else {
             continue;
-        }
-        let Some((start, is_field)) = value_start(line, &lower, name) else { continue };
+        };
         let value = Value {
             text: &line[start..],
             is_field,
@@ -201,7 +205,8 @@ fn named_values(line: &str) -> String {
     clean
 }
 
-/// Where the value of the name that ends at `name` begins, and whether a colon precedes it. `None` without a value.
+/// Where the value of the name that ends at `name` begins, and whether it follows a colon or is in a list. `None` without a
+/// value.
 fn value_start(line: &str, lower: &str, name: usize) -> Option<(usize, bool)> {
     let skip =
         |from: usize, blanks: &str| line.len() - line[from..].trim_start_matches(|c: char| blanks.contains(c)).len();
@@ -210,6 +215,8 @@ fn value_start(line: &str, lower: &str, name: usize) -> Option<(usize, bool)> {
     let sign = skip(after, " \t");
     match line[sign..].chars().next()? {
         found @ ('=' | ':') => Some((skip(sign, " \t=:>"), found == ':')),
+        // A command line as a list of texts in quotes.
+        ',' if after > name && is_option(&lower[..name]) => Some((skip(sign + 1, " \t"), true)),
         // An option's value follows a blank. So do the words of a sentence, which stay.
         _ if sign > after && is_option(&lower[..name]) => Some((sign, false)),
         _ => None,
@@ -219,7 +226,7 @@ fn value_start(line: &str, lower: &str, name: usize) -> Option<(usize, bool)> {
 /// A value, and what follows it in its line.
 struct Value<'l> {
     text: &'l str,
-    /// Whether it follows a colon, as in YAML and JSON.
+    /// Whether it follows a colon or is in a list, as in YAML and JSON.
     is_field: bool,
     /// Whether it is within a text in double quotes.
     is_enclosed: bool,
@@ -236,7 +243,7 @@ impl Value<'_> {
         let escapes = text.len() - text.trim_start_matches('\\').len();
         let range = match text[escapes..].chars().next() {
             // Quotes do not end the value of a header. They end the value of a field with a quoted name, as in JSON.
-            Some('"' | '\'') if is_line && !is_quoted_name => 0..unquoted(text, is_enclosed, true),
+            Some('"' | '\'') if is_line && !is_quoted_name => 0..line_end(text, is_enclosed),
             Some(quote @ ('"' | '\'')) => {
                 let start = escapes + 1;
                 let (end, after) = quoted(&text[start..], quote, escapes);
@@ -244,43 +251,54 @@ impl Value<'_> {
                 let joined = self.joined(after, escapes);
                 start..if joined > after { joined } else { end }
             }
-            // The names within a structure are looked at one by one.
-            Some('{' | '[') if is_field && escapes == 0 && !text.starts_with(REMOVED) => return None,
+            // The names within a structure are looked at one by one. The items of another list have no names.
+            Some('{') if is_field && escapes == 0 => return None,
+            Some('[') if is_field && escapes == 0 && !text.starts_with(REMOVED) => {
+                let items = &text[1..];
+                if items.trim_start().starts_with('{') {
+                    return None;
+                }
+                1..1 + listed(items)
+            }
             _ if self.is_literal() => return None,
+            _ if is_line => 0..line_end(text, is_enclosed),
             _ => {
-                let end = unquoted(text, is_enclosed, is_line);
+                let end = self.joined(0, 0);
                 // The secret follows the scheme.
                 let is_scheme = ["bearer", "basic"].iter().any(|scheme| text[..end].eq_ignore_ascii_case(scheme));
-                let end = if is_scheme { unquoted(text, is_enclosed, true) } else { end };
-                0..end
+                0..if is_scheme { line_end(text, is_enclosed) } else { end }
             }
         };
         let secret = &text[range.clone()];
         (!secret.is_empty() && secret != REMOVED).then_some(range)
     }
 
-    /// The end of a word whose first quote closes before `at`. A shell joins what follows a closing quote: further texts in
-    /// quotes, and text without them. `escapes` counts the backslashes of the first quote.
+    /// The end of a word from `at` on, after its first text in quotes. At 0, the word begins without quotes. A shell joins what
+    /// follows: further texts in quotes, and text without them. `escapes` counts the backslashes of the first quote.
     fn joined(&self, mut at: usize, escapes: usize) -> usize {
         // As many backslashes precede a double quote of this word. One more is a backslash of the word.
         let escapes = escapes.max(usize::from(self.is_enclosed));
-        let (mut backslashes, mut is_closed) = (0, true);
+        let is_bare = at == 0;
+        let (mut backslashes, mut is_closed, mut has_quotes) = (0, !is_bare, true);
         while let Some(c) = self.text[at..].chars().next() {
-            let is_escaped = backslashes / (escapes + 1) % 2 == 1;
+            let is_escaped = |backslash: usize| backslashes / backslash % 2 == 1;
             let ends = c == '\n'
-                || c.is_whitespace() && !is_escaped
-                || c == '"' && self.is_enclosed && backslashes % 2 == 0
+                || c.is_whitespace() && !is_escaped(1) && !is_escaped(escapes + 1)
+                || c == '"' && self.is_enclosed && !is_escaped(1)
                 || is_closed && self.ends_before(&self.text[at..]);
             if ends {
                 break;
             }
             at += c.len_utf8();
-            let is_quote = c == '\'' || c == '"' && backslashes % (escapes + 1) == escapes;
-            is_closed = is_quote && !is_escaped;
+            let is_quote = c == '\'' && !is_escaped(1) || c == '"' && backslashes % (escapes + 1) == escapes;
+            is_closed = has_quotes && is_quote && !is_escaped(escapes + 1);
             backslashes = if c == '\\' { backslashes + 1 } else { 0 };
             if is_closed {
-                let (_, after) = quoted(&self.text[at..], c, if c == '"' { escapes } else { 0 });
-                at += after;
+                let (end, after) = quoted(&self.text[at..], c, if c == '"' { escapes } else { 0 });
+                // A quote without its end is an apostrophe, or the end of the text around the word.
+                has_quotes = !is_bare || after > end;
+                is_closed = has_quotes;
+                at += if has_quotes { after } else { 0 };
             }
         }
         at
@@ -332,17 +350,32 @@ fn quoted(text: &str, quote: char, escapes: usize) -> (usize, usize) {
     (end, end)
 }
 
-/// The end of a value without quotes: the next unescaped blank, or the end of the line. The closing quote of a text around it
-/// also ends it.
-fn unquoted(text: &str, is_enclosed: bool, is_line: bool) -> usize {
+/// The end of a value that has the rest of its line. The closing quote of a text around it also ends it.
+fn line_end(text: &str, is_enclosed: bool) -> usize {
     let mut is_escaped = false;
     for (at, c) in text.char_indices() {
-        if c == '\n' || !is_escaped && (c.is_whitespace() && !is_line || c == '"' && is_enclosed) {
+        if c == '\n' || c == '"' && is_enclosed && !is_escaped {
             return at;
         }
         is_escaped = c == '\\' && !is_escaped;
     }
     text.len()
+}
+
+/// The end of the items of a list, after its opening bracket. Items may be texts in double quotes.
+fn listed(text: &str) -> usize {
+    let (mut at, mut escapes) = (0, 0);
+    while let Some(c) = text[at..].chars().next() {
+        if c == '\n' || c == ']' {
+            break;
+        }
+        at += c.len_utf8();
+        if c == '"' {
+            at += quoted(&text[at..], '"', escapes).1;
+        }
+        escapes = if c == '\\' { escapes + 1 } else { 0 };
+    }
+    at
 }
 
 /// The double quotes of a line.
@@ -384,7 +417,8 @@ pub fn names_a_secret(name: &str) -> bool {
 }
 
 fn is_option(before: &str) -> bool {
-    before.rsplit([' ', '\t', '"', '\'']).next().is_some_and(|word| word.starts_with("--"))
+    let is_part = |c: char| c.is_alphanumeric() || "-_.".contains(c);
+    before.rsplit(|c| !is_part(c)).next().is_some_and(|word| word.starts_with('-'))
 }
 
 /// Words that are secrets by their form.
@@ -408,9 +442,8 @@ fn words(line: &str) -> String {
 }
 
 fn is_secret(word: &str) -> bool {
-    word.split('=').any(|part| is_bootstrap_token(part.trim_end_matches('.')) || is_web_token(part))
-        || holds_hash(word)
-        || holds_encoded_key(word)
+    let mut parts = word.split(['=', '/']).map(|part| part.trim_end_matches('.'));
+    parts.any(|part| is_bootstrap_token(part) || is_web_token(part)) || holds_hash(word) || holds_encoded_key(word)
 }
 
 /// Kubernetes' bootstrap tokens: `[a-z0-9]{6}.[a-z0-9]{16}`.
@@ -433,13 +466,14 @@ fn holds_hash(word: &str) -> bool {
     METHODS.iter().any(|method| word.find(method).is_some_and(|at| word.len() - at > 12))
 }
 
-/// Base64 of a PEM private key, as in a kubeconfig.
+/// Base64 of a PEM private key, as in a kubeconfig. A certificate may precede the key.
 fn holds_encoded_key(word: &str) -> bool {
     // Base64 of `-----BEGIN `.
     let Some(at) = word.find("LS0tLS1CRUdJTi") else { return false };
-    let encoded: Vec<u8> = word.as_bytes()[at..].iter().copied().filter(|byte| *byte != b'=').collect();
-    let head = &encoded[..encoded.len().min(64) / 4 * 4];
-    STANDARD.decode(head).is_ok_and(|text| text.windows(11).any(|part| part == b"PRIVATE KEY"))
+    let encoded =
+        word[at..].split(|c: char| !c.is_ascii_alphanumeric() && !"+/".contains(c)).next().unwrap_or_default();
+    let whole = &encoded[..encoded.len() / 4 * 4];
+    STANDARD.decode(whole).is_ok_and(|text| text.windows(11).any(|part| part == b"PRIVATE KEY"))
 }
 
 #[cfg(test)]

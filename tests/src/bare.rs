@@ -1,6 +1,6 @@
 //! A newcomer's machine: a bare Debian system with `make` in a container, made from this host's mirrors. It shares the
-//! host's network and is told where the host's packages, crates and modules come from. Nothing is booted: what
-//! is tried in it are commands. Knows nothing of what they are.
+//! host's network, and uses the host's sources of packages, crates and modules. Nothing is booted: tests run
+//! commands in it. This module does not know the commands.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -25,12 +25,12 @@ use crate::places::workspace;
 
 /// An ordinary user of the machine.
 pub const USER: &str = "builder";
-/// Of these that user gets the first number that nobody has on this host, where it would be somebody else's: what a
-/// killed run leaves behind is nobody's then.
+/// That user gets the first of these numbers that no user of this host has. So the files of a killed run belong to no other
+/// user.
 const USER_IDS: std::ops::Range<u32> = 30_000..60_000;
-/// Where the project lies in the home directory of whoever builds it.
+/// The directory of the project in the home directory of the user who builds it.
 pub const PROJECT: &str = "kaas";
-/// What Debian gives root and ordinary users for a PATH.
+/// Debian's PATH for root and for ordinary users.
 const PATHS: [&str; 2] =
     ["/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "/usr/local/bin:/usr/bin:/bin:/usr/games"];
 /// Where the host's Rust is seen in the container when it is lent.
@@ -38,9 +38,9 @@ pub const LENT_RUST: &str = "/opt/rust";
 /// Each machine brings itself up to date, so the tree that it starts from need not be of today.
 const FRESH: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Makes the lent kernel's interfaces usable: a loop device can only be opened where it has a file, systemd-nspawn
-/// mounts cgroups read-only, and a cgroup that has processes itself hands no controllers down (cgroup v2, "No Internal
-/// Process Constraint"): the machine's processes leave its topmost one.
+/// Makes the lent kernel's interfaces usable. A loop device needs a file to be opened. systemd-nspawn mounts cgroups read-only.
+/// The machine's processes leave its topmost cgroup, because a cgroup with processes hands no controllers down (cgroup v2, "No
+/// Internal Process Constraint").
 const TAKE_KERNEL: &str = r#"for n in $(seq 0 63); do mknod -m 600 /dev/loop$n b 7 $n; done
 sed -n 's/^\([^ ]* \)\{4\}\([^ ]*\) .* - cgroup2\{0,1\} .*/\2/p' /proc/self/mountinfo |
 while read -r place; do mount -o remount,bind,rw "$place"; done
@@ -51,7 +51,7 @@ while read -r place; do
 done
 "#;
 
-/// What clients of registries read of the environment, by the beginnings of names.
+/// The variables that clients of registries read, by the beginnings of their names.
 const REGISTRIES: [&str; 12] = [
     "CARGO_HTTP_",
     "CARGO_NET_",
@@ -77,7 +77,7 @@ pub struct BareMachine {
     limit: Option<RaisedLimit>,
 }
 
-/// What a command in the machine did.
+/// The result of a command in the machine.
 #[derive(Debug)]
 pub struct ScriptOutput {
     /// Whether it ended well.
@@ -105,8 +105,8 @@ impl BareMachine {
         remove_abandoned(&directory)?;
         let base = base(suite, &sources, &directory).with_context(|| format!("making a bare {suite}"))?;
         let directory = Own::new(suite, &directory)?;
-        // Programs with root's rights are in the tree: nobody on this host gets past the directory above it. The
-        // machine's own users have to.
+        // Programs with root's rights are in the tree: no other user of this host may pass the directory above it. The
+        // machine's own users must.
         let tree = directory.path().join("root");
         fs::create_dir(&tree)?;
         fs::set_permissions(&tree, fs::Permissions::from_mode(0o755))?;
@@ -144,7 +144,7 @@ impl BareMachine {
         self.own_home()
     }
 
-    /// Lays this project's files as they stand in the home directories of both users.
+    /// Copies this project's present files into the home directories of both users.
     ///
     /// # Errors
     /// When git does not list them, or they cannot be copied.
@@ -186,14 +186,14 @@ impl BareMachine {
         Ok(())
     }
 
-    /// Lends the machine what labs take of this host's kernel: loop devices, KVM if it is there, cgroups and settings.
+    /// Lends the machine what labs take of this host's kernel: loop devices, KVM if it exists, cgroups and settings.
     /// Only its root has them.
     ///
     /// # Errors
     /// When the host's limit that labs raise cannot be read or raised.
     pub fn lend_kernel(&mut self) -> anyhow::Result<()> {
         self.has_kernel = true;
-        // Labs in the machine do not see whether others run beside it.
+        // Labs in the machine do not see other labs of this host.
         self.limit = Some(RaisedLimit::raised()?);
         Ok(())
     }
@@ -216,7 +216,7 @@ impl BareMachine {
 
     /// A shell script as a user in the project's directory.
     pub fn command(&self, user: &str, script: &str) -> Command {
-        // Mounts go with the namespace, and the container with whoever waits for it.
+        // Mounts end with the namespace, and the container ends with the process that waits for it.
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation=slave", "setpriv", "--pdeathsig=TERM", "systemd-nspawn"]);
         command.args([
@@ -224,7 +224,7 @@ impl BareMachine {
             "--as-pid2",
             "--register=no",
             "--keep-unit",
-            // What is built in it makes namespaces and root trees of its own.
+            // The builds in it make their own namespaces and root trees.
             "--capability=all",
             "--private-users=no",
             "--system-call-filter=@keyring bpf @mount",
@@ -302,8 +302,8 @@ fn is_carried(name: &str) -> bool {
     proxy || REGISTRIES.iter().any(|start| name.starts_with(start))
 }
 
-/// Removes the cgroup that systemd-nspawn makes beside its own, and leaves: one that has handed controllers down takes
-/// no process any more, and no further machine would start. One that is in use stays.
+/// Removes the cgroup that systemd-nspawn makes next to its own, and leaves. After it has handed controllers down, it accepts no
+/// process, and no further machine would start. A cgroup in use stays.
 fn remove_left_cgroups() {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let (mounts, own) = (read("/proc/self/mountinfo"), read("/proc/self/cgroup"));
@@ -329,7 +329,7 @@ fn remove_abandoned(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is to be removed may have been by another run.
+/// The result of a removal. Another run may have removed the file already.
 fn gone(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -337,7 +337,7 @@ fn gone(removed: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Unpacks an archive of a tree. One that is damaged is removed: the next run makes it anew.
+/// Unpacks an archive of a tree. A damaged archive is removed: the next run creates it again.
 fn unpack(archive: &Path, tree: &Path) -> anyhow::Result<()> {
     let unpacked = checked(Command::new("tar").args(["--numeric-owner", "-xf"]).arg(archive).arg("-C").arg(tree));
     if unpacked.is_err() {
@@ -359,7 +359,7 @@ struct Own {
 }
 
 impl Own {
-    /// Nobody else on this host gets into it.
+    /// No other user of this host may open it.
     fn new(suite: &str, directory: &Path) -> anyhow::Result<Self> {
         let prefix = format!("{suite}-{}-", std::process::id());
         let own = fs::Permissions::from_mode(0o700);
@@ -374,7 +374,7 @@ impl Own {
     }
 }
 
-/// A user's number that nobody has on this host.
+/// A number that no user of this host has.
 fn free_user_id() -> anyhow::Result<u32> {
     for number in USER_IDS {
         if User::from_uid(Uid::from_raw(number)).context("asking whose a user's number is")?.is_none() {
@@ -384,7 +384,7 @@ fn free_user_id() -> anyhow::Result<u32> {
     bail!("all numbers from {} to {} are users' of this host", USER_IDS.start, USER_IDS.end)
 }
 
-/// What a tree that machines start from is made of.
+/// The parts of a tree that machines start from.
 struct Recipe {
     arguments: Vec<String>,
     apt: String,
@@ -417,7 +417,7 @@ fn is_fresh(file: &Path) -> bool {
     made.is_ok_and(|made| SystemTime::now().duration_since(made).unwrap_or_default() < FRESH)
 }
 
-/// The tree that machines start from, as a tar archive in `directory`: made anew now and then, and for another recipe.
+/// The tree that machines start from, as a tar archive in `directory`: created again when it is old, and for another recipe.
 fn base(suite: &str, sources: &Sources, directory: &Path) -> anyhow::Result<PathBuf> {
     let recipe = Recipe::of(suite, sources)?;
     let place = directory.join(recipe.file_name(suite));
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn what_killed_processes_left_is_removed_and_nothing_else() {
+    fn only_trees_of_killed_processes_are_removed() {
         let directory = tempfile::tempdir().unwrap();
         let mine = Own::new("trixie", directory.path()).unwrap();
         assert_eq!(fs::metadata(mine.path()).unwrap().mode() & 0o777, 0o700);
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn an_archive_that_cannot_be_unpacked_does_not_stay() {
+    fn damaged_archive_is_removed() {
         let directory = tempfile::tempdir().unwrap();
         let (archive, tree) = (directory.path().join("trixie.0.tar"), directory.path().join("root"));
         fs::create_dir(&tree).unwrap();
@@ -506,13 +506,13 @@ mod tests {
     }
 
     #[test]
-    fn what_another_run_has_removed_is_gone() {
+    fn missing_file_counts_as_removed() {
         gone(Err(io::ErrorKind::NotFound.into())).unwrap();
         assert!(gone(Err(io::ErrorKind::PermissionDenied.into())).is_err());
     }
 
     #[test]
-    fn the_machines_user_is_nobody_on_this_host() {
+    fn user_id_of_the_machine_is_free() {
         let number = free_user_id().unwrap();
         let known = Command::new("getent").args(["passwd", &number.to_string()]).output().unwrap();
         assert!(!known.status.success(), "{number} is somebody's");

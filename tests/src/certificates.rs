@@ -2,8 +2,8 @@
 
 use crate::scenario::{MOMENT, Scenario};
 
-/// Signs each certificate of a node again, as it is but with the dates in $FROM and $TO, with
-/// the authority that had signed it: in files of their own and inside kubeconfigs.
+/// Signs each certificate of a node again, with the dates in $FROM and $TO, by the CA that had signed it. Certificates are in
+/// separate files and inside kubeconfigs.
 const SIGN: &str = r#"
 set -eu
 cd /etc/kubernetes
@@ -31,7 +31,7 @@ done
 sync
 "#;
 
-/// Lets all certificates of a node expire, the authorities' excepted.
+/// Lets all certificates of a node expire, except those of CAs.
 pub fn expire(scenario: &Scenario, vm: &str) {
     sign(scenario, vm, "20200101000000Z", "20210101000000Z");
 }
@@ -55,7 +55,7 @@ case "$1" in
 esac
 "#;
 
-/// Signs such a certificate again, as it is but for its dates, with the cluster's authority.
+/// Signs such a certificate again with other dates, by the cluster's CA.
 const SIGN_AGAIN: &str = r#"
 set -eu
 echo "$1" | base64 -d >/run/one.crt
@@ -93,7 +93,7 @@ joined=$(sed -n 's/.*client-certificate-data"\{0,1\}: *"\{0,1\}\([A-Za-z0-9+/=]*
 test "$(openssl x509 -in "$1" -noout -serial)" != "$joined"
 "#;
 
-/// Lets the certificate of a worker that is on expire, wherever it stands there: the control node `by` signs each again.
+/// Lets the certificate of a running worker expire, in each of its files: the control-plane node `by` signs each again.
 pub fn expire_worker(scenario: &Scenario, worker: &str, by: &str) {
     scenario.wait(&format!("the kubelet of {worker} to have a certificate of its own making"), MOMENT, || {
         scenario.lab().run_inside(worker, &["sh", "-c", HAS_RENEWED, "sh", CURRENT], MOMENT).map(|_| true)

@@ -1,5 +1,5 @@
-//! No files import each other in a circle, in any crate: each can be read and tested above those that it stands on.
-//! Only the file of a module may be used by those below it, as a block is by what stands within.
+//! No files import each other in a circle, in any crate: each can be read and tested above those that it uses.
+//! Only the file of a module may be used by files below it, as items of a block are used within the block.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,7 +14,7 @@ fn circles(source: &Path) -> BTreeSet<Vec<String>> {
     let uses: BTreeMap<&Module, BTreeSet<Module>> = all
         .iter()
         .map(|(module, said)| {
-            // What it hands on is not what it uses.
+            // A re-export is no use.
             let used = said.paths.iter().filter(|(_, is_public)| !is_public).map(|(path, _)| defining(path, &all, 8));
             (module, used.filter(|used| !module.starts_with(used)).collect())
         })

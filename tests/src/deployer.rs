@@ -50,7 +50,7 @@ fn formed(root: &Path, config: &Config) -> (Endpoint, Fingerprints) {
 }
 
 #[tokio::test]
-async fn a_deployer_gets_in_by_his_key_and_what_the_hypervisor_shows_until_the_key_is_taken_out() {
+async fn deployer_is_admitted_until_the_key_is_removed() {
     let root = tempfile::tempdir().unwrap();
     let key = PrivateKey::draw().unwrap();
     let (config, node) = config(Some(&key));
@@ -61,7 +61,7 @@ async fn a_deployer_gets_in_by_his_key_and_what_the_hypervisor_shows_until_the_k
     let asked = async || client.ask_node(node, Method::GET, "/v1/status", None).await.unwrap().status;
     assert_eq!(asked().await, 200);
 
-    // Nobody else is taken for the node, and the node for no other cluster's.
+    // The deployer accepts no other endpoint as the node, and no node of another cluster.
     let other = Fingerprint::of(b"another one");
     for wrong in [Fingerprints { endpoint: other, ..shown }, Fingerprints { ca: other, ..shown }] {
         assert!(deployer.credentials(node, &wrong).await.is_err());

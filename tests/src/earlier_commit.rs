@@ -1,5 +1,5 @@
-//! Tests of `.ci/earlier` in clones of a small repository: whence it has the commit that it pins, and what it says when
-//! there is none.
+//! Tests of `.ci/earlier` in clones of a small repository: the source of the commit that it pins, and the message if the commit is
+//! missing.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ impl Stage {
         script
     }
 
-    /// What the script says on standard output, or else its errors.
+    /// The script's standard output, or else its errors.
     fn run(&self, command: &[&str]) -> Result<String, String> {
         let output = self.script(command).output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -81,7 +81,7 @@ impl Stage {
 }
 
 #[test]
-fn a_clone_has_the_commit_and_the_command_is_told_where_its_tree_is() {
+fn command_gets_the_tree_of_the_commit() {
     let stage = Stage::new(&[]);
     fs::rename(stage.path("origin"), stage.path("gone")).unwrap();
     let said = stage.run(&["echo", "image", "build"]).unwrap();
@@ -121,7 +121,7 @@ fn a_second_build_waits_for_the_first_one() {
 }
 
 #[test]
-fn a_shallow_clone_fetches_the_commit_alone_and_once() {
+fn shallow_clone_fetches_only_the_commit_once() {
     let stage = Stage::new(&["--depth=1"]);
     stage.has_the_tree_of_before();
     assert_eq!(fs::read_to_string(stage.path("clone/file")).unwrap(), "now");
@@ -132,7 +132,7 @@ fn a_shallow_clone_fetches_the_commit_alone_and_once() {
 }
 
 #[test]
-fn what_cannot_be_had_is_said_with_what_to_do() {
+fn missing_commit_is_named_with_the_remedy() {
     let stage = Stage::new(&["--depth=1"]);
     fs::rename(stage.path("origin"), stage.path("gone")).unwrap();
     let error = stage.run(&["echo"]).unwrap_err();

@@ -1,5 +1,4 @@
-//! The nodes' HTTPS endpoints, asked from inside another node: what is there
-//! to ask with is openssl.
+//! The nodes' HTTPS endpoints, asked with openssl from inside another node, because nodes have no other client.
 
 use std::net::Ipv4Addr;
 
@@ -15,13 +14,13 @@ pub fn issue(scenario: &Scenario, vm: &str, purpose: &str) {
     scenario.inside(vm, &["kaas-agent", "kubeconfig", "--name=scenario", &purpose, "--valid-days=1", "--pem", &file]);
 }
 
-/// The address of a control node.
+/// The address of a control-plane node.
 pub fn address(scenario: &Scenario, vm: &str) -> Ipv4Addr {
     let plan = scenario.lab().plan();
     plan.nodes.iter().find(|node| node.name == vm).expect("a planned node").address
 }
 
-/// What the endpoint of `of` answers when asked from `vm`, header included. The
+/// The answer of the endpoint of `of` to a request from `vm`, header included. The
 /// server must be the cluster's; the client shows what [`issue`] has put there.
 pub fn ask(scenario: &Scenario, vm: &str, of: &str, path: &str, credential: bool) -> String {
     let server = address(scenario, of);

@@ -1,5 +1,5 @@
-//! Holds the table of findings to the tests: each code is named by one. That it is named where it is raised, and not only
-//! passed on, is for whoever writes the test to see to.
+//! Compares the table of findings with the tests: a test names each code. The author of the test takes care that it raises the
+//! finding, and does not only pass it on.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::places::workspace;
 /// Files of these crates that hold nothing but tests, by the ends of their paths.
 const TESTS: [&str; 4] = ["_tests.rs", "/tests.rs", ".snap", "/cuts.rs"];
 
-/// The tests of a source file: all of it, or what stands in its module of tests.
+/// The tests of a source file: all of it, or its module of tests.
 fn tests_of(path: &str, text: &str) -> String {
     if path.contains("/tests/") || TESTS.iter().any(|end| path.ends_with(end)) {
         return text.to_owned();
@@ -34,7 +34,7 @@ fn gather(directory: &Path, root: &Path, found: &mut BTreeMap<String, String>) {
     }
 }
 
-/// What all tests say.
+/// The text of all tests.
 fn all_tests() -> String {
     let (root, mut found) = (workspace(), BTreeMap::new());
     for part in ["agent", "contract", "fleet", "kaas", "kaas-dev", "lab"] {
@@ -54,7 +54,7 @@ fn names(text: &str, code: &str) -> bool {
 }
 
 #[test]
-fn each_code_of_a_finding_is_named_by_a_test() {
+fn a_test_names_each_code_of_findings() {
     let tests = all_tests();
     let unnamed: Vec<&str> = CODES.iter().map(|code| code.code).filter(|code| !names(&tests, code)).collect();
     assert!(unnamed.is_empty(), "no test names these codes: {}", unnamed.join(", "));

@@ -1,5 +1,5 @@
-//! Cuts of a guest's power during an upgrade, at moments drawn from a seed: of six, every run cuts at the same ones; of one
-//! alone, each run at another one. As a cluster's host would, whoever cuts powers a new VM on again.
+//! Cuts of a guest's power during an upgrade, at moments drawn from a seed. The six cuts are at the same moments in every run. The
+//! single cut is at another moment in each run. After a cut the test powers the new VM on again, as the host of a cluster would.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::Duration;
@@ -61,13 +61,13 @@ impl Moment {
         matches!(self, Self::Draining | Self::ShuttingDown(_))
     }
 
-    /// The VM that is there now, if one is.
+    /// The VM that runs now, if one does.
     fn vm(&self, scenario: &Scenario, direction: Direction) -> anyhow::Result<Option<String>> {
         let lab = scenario.lab();
         let first = |vm: &String| lab.plan().nodes.iter().any(|node| node.name == *vm);
-        // On the way there the first VMs go, on the way back they come.
+        // During the swap the first VMs stop, during the rollback they start.
         let meant = |vm: &String| first(vm) == (self.is_of_going() == (direction == Direction::Forward));
-        // What cannot be asked yet, or any more, is not there.
+        // A VM that does not answer counts as missing.
         let there = |vm: &String| meant(vm) && self.is_there(scenario, vm).unwrap_or(false);
         Ok(lab.vms()?.into_iter().find(there))
     }
@@ -82,8 +82,8 @@ impl Moment {
     }
 }
 
-/// Six times, in turns, upgrades the cluster and takes it back, and cuts the power of the VM that goes or comes
-/// at a moment of its own. Each time the cluster must end on one of the two images, healthy, with the same nodes.
+/// Six times, upgrades the cluster or rolls it back, in turns. Each time it cuts the power of the VM that stops or starts, at
+/// another moment. Each time the cluster must end on one of the two images, healthy, with the same nodes.
 ///
 /// # Panics
 /// It does not.
@@ -110,11 +110,11 @@ pub fn each_comes_to_an_end(scenario: &Scenario) {
     assert!(upgrade.is_all_back());
 }
 
-/// Upgrades the cluster and cuts the power of the new VM while its system starts for the first time: the cluster ends on one
-/// of the two images, healthy. Each run cuts at another moment, and says from what it was drawn.
+/// Upgrades the cluster and cuts the power of the new VM while its system starts for the first time. The cluster must end on one
+/// of the two images, healthy. Each run cuts at another moment, and prints the seed.
 ///
 /// # Panics
-/// What [`SEED_VARIABLE`] says is no number.
+/// The value of [`SEED_VARIABLE`] is no number.
 pub fn in_the_first_boot(scenario: &Scenario) {
     let seed = seed(std::env::var(SEED_VARIABLE).ok().as_deref());
     let moment = first_boot(seed);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn each_run_draws_a_moment_of_the_first_boot_anew_and_one_seed_draws_the_same_again() {
+    fn one_seed_draws_the_same_moments() {
         let drawn: BTreeSet<usize> = (0..2000).map(lines).collect();
         assert_eq!(drawn, (10..50).collect());
         assert_eq!(seed(Some("7")), 7);

@@ -9,11 +9,11 @@ use lab::{Lab, VCenter, state_directory};
 use crate::places::workspace;
 use crate::runner;
 
-/// The labs that the scenarios of this process have had, with whose they are: two of one name would keep their evidence in
-/// one place, and end each other's labs where they run side by side.
+/// The labs that the scenarios of this process have had, with their scenarios. Two labs with one name would keep their evidence
+/// in one place. If they ran at the same time, each would end the other.
 static NAMES: Mutex<Names> = Mutex::new(Names(BTreeMap::new()));
 
-/// Labs by their names, with the scenario that each is of and whether it is there now.
+/// Labs by their names, each with its scenario and whether it exists now.
 struct Names(BTreeMap<&'static str, (String, bool)>);
 
 impl Names {
@@ -102,7 +102,7 @@ mod tests {
 
     /// A lab's name is part of its devices' names, for which the kernel has 15 bytes.
     #[test]
-    fn each_scenarios_lab_has_a_name_that_labs_may_have() {
+    fn lab_of_each_scenario_has_a_valid_name() {
         let mut seen = BTreeMap::new();
         for entry in fs::read_dir(workspace().join("tests/tests/lab")).unwrap() {
             let text = fs::read_to_string(entry.unwrap().path()).unwrap();

@@ -7,7 +7,7 @@ use std::path::Path;
 /// A module: the names that lead to it from the crate's root.
 pub type Module = Vec<String>;
 
-/// What the file of a module says, without its tests.
+/// The content of a module's file, without its tests.
 pub struct Source {
     /// Below the crate's `src`.
     pub file: String,
@@ -59,7 +59,7 @@ pub fn said(text: &str, module: &[String]) -> (Vec<(Module, bool)>, Vec<String>)
     (paths, children)
 }
 
-/// Code without comments, and without what is there for tests only.
+/// Code without comments, and without items for tests only.
 fn without_tests(text: &str) -> String {
     let mut code = String::new();
     let mut lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_handed_on_is_defined_where_it_comes_from() {
+    fn re_exported_item_is_defined_in_its_module() {
         let directory = tempfile::tempdir().unwrap();
         let write = |file: &str, text: &str| fs::write(directory.path().join(file), text).unwrap();
         write("lib.rs", "mod a;\nmod b;\npub use a::Thing;\n");

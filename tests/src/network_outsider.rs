@@ -1,5 +1,5 @@
-//! Somebody who is on the lab's network and no part of the cluster, and somebody who is where a node's pods are: what they
-//! say byte by byte, and what they find open.
+//! Hosts that are no part of the cluster: one on the lab's network, and one among the pods of a node. They send packets byte by
+//! byte, and look for open ports.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -18,7 +18,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::scenario::Scenario;
 
-/// What is on its way has come by then: nothing between two namespaces takes a hundredth of it.
+/// The time after which packets have arrived: between two namespaces they take less than a hundredth of it.
 const QUIET: Duration = Duration::from_secs(2);
 
 /// The fewest rounds of questions to silent ports.
@@ -27,7 +27,7 @@ const ROUNDS: usize = 3;
 /// Room for the answers of three nodes at once, in bytes. The kernel's usual 208 KiB hold some 270 small packets.
 const EAR: usize = 16 << 20;
 
-/// A network namespace of its own, which goes with the lab.
+/// A separate network namespace, which is removed with the lab.
 pub struct NetworkOutsider {
     namespace: PathBuf,
     /// Its address.
@@ -77,8 +77,8 @@ impl NetworkOutsider {
         ip(&format!("netns delete {}", name(&self.namespace)));
     }
 
-    /// Those TCP ports of an address that let packets in: somebody listens, or nobody does and the kernel says so. What a
-    /// firewall drops gives no sign at all.
+    /// Those TCP ports of an address that accept packets: a program listens, or the kernel answers that none does. A firewall drops
+    /// packets without an answer.
     pub fn finds_open(&self, to: Ipv4Addr, ports: impl IntoIterator<Item = u16>) -> BTreeSet<u16> {
         // A port that was asked before may be known to a firewall as a conversation.
         static CALLS: AtomicU16 = AtomicU16::new(0);
@@ -117,7 +117,7 @@ impl NetworkOutsider {
         self.finds_open(to, [port])
     }
 
-    /// What an HTTP server answers; nothing when it cannot be reached.
+    /// The answer of an HTTP server. Empty if it cannot be reached.
     pub fn reads(&self, server: Ipv4Addr, port: u16, path: &str) -> String {
         let request = format!("GET {path} HTTP/1.0\r\n\r\n");
         self.run(move || {
@@ -146,8 +146,8 @@ impl NetworkOutsider {
         })
     }
 
-    /// Claims a virtual IP: advertisements of VRRP version 3 with the owner's priority and an interval in hundredths of a
-    /// second, at most 4095 (RFC 9568, section 5.1), in the name of `source`, to each of these nodes.
+    /// Claims a virtual IP: sends each of these nodes advertisements of VRRP version 3 from `source`, with the owner's priority. The
+    /// interval is in hundredths of a second, at most 4095 (RFC 9568, section 5.1).
     pub fn claims(&self, virtual_address: Ipv4Addr, source: Ipv4Addr, nodes: &[Ipv4Addr], interval: u16) {
         let [high, low] = interval.to_be_bytes();
         for &node in nodes.iter().filter(|node| **node != source) {
@@ -160,8 +160,8 @@ impl NetworkOutsider {
         }
     }
 
-    /// Puts a datagram from one pod to a port of another into the tunnel of that one's node, in the name of `source`: as
-    /// another node would send it (RFC 7348, section 5).
+    /// Sends a datagram from one pod to a port of another pod into the tunnel of that pod's node. The sender is `source`, as if another
+    /// node had sent it (RFC 7348, section 5).
     pub fn tunnels(&self, source: Ipv4Addr, node: Ipv4Addr, (from_pod, to_pod): (Ipv4Addr, Ipv4Addr), port: u16) {
         let inner = packet(17, 64, from_pod, to_pod, &udp(port, b"from afar"));
         let [a, b, c, d] = node.octets();

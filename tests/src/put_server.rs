@@ -34,7 +34,7 @@ impl PutServer {
         let (give, taken) = channel();
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                // Who breaks off has put nothing.
+                // A client that breaks off has put nothing.
                 if let Ok(Some(body)) = take(&stream)
                     && give.send(body).is_err()
                 {
@@ -45,7 +45,7 @@ impl PutServer {
         Self { url, taken }
     }
 
-    /// What was put next.
+    /// The next body that was put.
     ///
     /// # Panics
     /// Nothing was.
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_is_taken_whole() {
+    fn server_takes_whole_bodies() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         for (method, expected) in [("PUT", Some(b"whole".to_vec())), ("POST", None)] {

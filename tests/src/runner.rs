@@ -136,7 +136,7 @@ pub fn alone() -> Result<File, String> {
 }
 
 fn alone_by(lock: &Path) -> Result<File, String> {
-    // Whoever can open it can hold it.
+    // Each user who can open the file can hold the lock.
     let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(lock);
     let file = file.map_err(|error| format!("opening {}: {error}", lock.display()))?;
     file.try_lock().map_err(|error| match io::Error::from(error) {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_choice_and_another_number_than_expected_are_refused() {
+    fn empty_choice_and_unexpected_number_are_refused() {
         let scenarios = list(&["a::short::x", "a::long::y"]);
         check(&scenarios, 2, None).unwrap();
         check(&scenarios, 2, Some("2")).unwrap();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_run_is_refused_while_the_first_lasts() {
+    fn second_run_is_refused_during_the_first() {
         let directory = tempfile::tempdir().unwrap();
         let lock = directory.path().join("lock");
         let first = alone_by(&lock).unwrap();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scenario_is_chosen_by_part_of_its_name() {
+    fn part_of_a_name_chooses_a_scenario() {
         let arguments = |given: &[&str]| Arguments::from_iter(["lab"].iter().chain(given));
         for (given, chosen) in [(&["short"][..], true), (&["long"], false), (&[], true), (&["--skip", "a::"], false)] {
             assert_eq!(is_chosen(&arguments(given), "a::short::x"), chosen, "{given:?}");
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_comes_first_in_the_table_and_failures_are_marked() {
+    fn table_begins_with_the_slowest_and_marks_failures() {
         let took = |name, seconds, failed| ScenarioTime { name, time: Duration::from_secs(seconds), failed };
         let text = table(&[took("quick", 30, true), took("slow", 90, false)], Duration::from_secs(90), 2);
         assert_eq!(text, "   1.5 min  slow\n   0.5 min  quick  FAILED\n   1.5 min  all scenarios, 2 at a time");

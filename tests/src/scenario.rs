@@ -28,9 +28,9 @@ use crate::tenant_command;
 
 /// 4 GiB: enough for every scenario, and quick to format.
 pub const DATA_DISK: u64 = 4 << 30;
-/// The control nodes of a cluster of three.
+/// The control-plane nodes of a cluster of three.
 pub const ALL: [&str; 3] = ["cp1", "cp2", "cp3"];
-/// How long containers may take to form a cluster, beside another scenario on a slow machine.
+/// How long containers may take to form a cluster, next to another scenario on a slow machine.
 pub const FORMING: Duration = Duration::from_secs(600);
 /// How long a container may take for what usually takes seconds.
 pub const MOMENT: Duration = Duration::from_secs(240);
@@ -42,28 +42,28 @@ pub struct Scenario {
     started: Instant,
 }
 
-/// What a scenario's lab is to be.
+/// The settings of a scenario's lab.
 #[derive(Clone, Copy)]
 pub struct Setting {
     /// Short name: part of the lab's name, and no other scenario's.
     pub name: &'static str,
-    /// Number of control nodes.
+    /// Number of control-plane nodes.
     pub nodes: usize,
-    /// What runs them; `None` for containers.
+    /// The hardware of their VMs. `None` for containers.
     pub hardware: Option<Hardware>,
-    /// What runs the VMs that take their place; `None` for the same.
+    /// The hardware of the VMs that replace them. `None` for the same.
     pub replacements: Option<Hardware>,
     /// Properties that differ from the lab's.
     pub properties: &'static [(&'static str, &'static str)],
 }
 
 impl Setting {
-    /// One control node in a container.
+    /// One control-plane node in a container.
     pub fn one(name: &'static str) -> Self {
         Self { name, nodes: 1, hardware: None, replacements: None, properties: &[] }
     }
 
-    /// Three control nodes in containers.
+    /// Three control-plane nodes in containers.
     pub fn three(name: &'static str) -> Self {
         Self { nodes: 3, ..Self::one(name) }
     }
@@ -125,8 +125,8 @@ impl Scenario {
         Ok(Self { name: setting.name, lab: Some(lab), started: Instant::now() })
     }
 
-    /// One control node on the container engine that `kaas-dev lab up` has made and waited for, with the kubeconfig that the
-    /// command names and the lab's other commands.
+    /// One control-plane node on the container engine, created by `kaas-dev lab up`, which has waited for it. Also the kubeconfig that
+    /// the command names, and the lab's other commands.
     pub fn by_command(name: &'static str) -> (Self, PathBuf, LabCommand) {
         let started = Instant::now();
         let lab = lab_names::begin(name).unwrap_or_else(|error| panic!("preparing {name}: {error:#}"));
@@ -138,8 +138,8 @@ impl Scenario {
         (scenario, kubeconfig, commands)
     }
 
-    /// A tenant beside this scenario's control cluster, made by `kaas-dev lab tenant up` with so many control nodes and
-    /// workers, all from the tenants' OVA. It must end before this one.
+    /// A tenant next to this scenario's control cluster, created by `kaas-dev lab tenant up` with these numbers of control-plane nodes
+    /// and workers, all from the tenants' OVA. It must end before this one.
     pub fn tenant(&self, name: &'static str, control_planes: &str, workers: &str) -> Self {
         self.tenant_with(name, control_planes, workers, &[])
     }
@@ -164,7 +164,7 @@ impl Scenario {
         self.reached("`kaas-dev lab down` leaves nothing behind");
     }
 
-    /// Three control nodes on the container engine that have formed their cluster.
+    /// Three control-plane nodes on the container engine that have formed their cluster.
     pub fn formed(name: &'static str) -> Self {
         Self::prepare(&Setting::three(name)).form()
     }
@@ -227,7 +227,7 @@ impl Scenario {
         self.reached(what);
     }
 
-    /// Waits for something to be had.
+    /// Waits until `look` returns a value.
     pub fn obtain<T>(&self, what: &str, limit: Duration, look: impl FnMut() -> anyhow::Result<Option<T>>) -> T {
         obtain(what, limit, look).unwrap_or_else(|error| panic!("{error:#}"))
     }
@@ -262,12 +262,12 @@ impl Scenario {
         format!("kaas.local/{part}:v{version}")
     }
 
-    /// What a program inside a VM prints.
+    /// The output of a program inside a VM.
     pub fn inside(&self, vm: &str, arguments: &[&str]) -> String {
         self.inside_for(vm, arguments, Duration::from_secs(120))
     }
 
-    /// What a program inside a VM prints that may take as long as `limit`.
+    /// The output of a program inside a VM, which may run as long as `limit`.
     pub fn inside_for(&self, vm: &str, arguments: &[&str], limit: Duration) -> String {
         self.lab().run_inside(vm, arguments, limit).unwrap_or_else(|error| panic!("{error:#}"))
     }
@@ -328,7 +328,7 @@ impl Scenario {
     }
 
     fn keep_evidence(&self) {
-        // The lab is still there with all its disks: a full one makes everything fail, each thing in its own way.
+        // The lab still exists with all its disks. On a full disk everything fails, each program in another way.
         eprintln!("{}: {}", self.name, free_for(self.lab().directory()));
         let directory = workspace().join("build/evidence").join(self.name);
         let _ = fs::remove_dir_all(&directory);
@@ -372,7 +372,7 @@ fn free_for(directory: &Path) -> String {
     }
 }
 
-/// An OVF environment with one property's value replaced. `value` is as it stands in XML.
+/// An OVF environment with one property's value replaced. `value` is as written in XML.
 ///
 /// # Panics
 /// The environment has no such property.
@@ -383,7 +383,7 @@ pub fn with(environment: &str, key: &str, value: &str) -> String {
     format!("{}{value}{}", &environment[..value_at], &environment[end..])
 }
 
-/// What the VMs of scenarios are made from.
+/// The OVA of the VMs of scenarios.
 ///
 /// # Errors
 /// When there is no OVA, or it cannot be taken apart.
@@ -414,10 +414,10 @@ fn kvm_runs_guests(tools: &Path) -> anyhow::Result<bool> {
     Ok(kvm.runs_guests())
 }
 
-/// The image builder's tools tree, as it stands in the cache or made now.
+/// The image builder's tools tree, from the cache or created now.
 ///
 /// # Errors
-/// When it is not there and cannot be made.
+/// When it is missing and cannot be created.
 pub fn tools() -> anyhow::Result<ToolsTree> {
     image::tools::ensure(&Settings::of_environment(), &Cache::of_user(lab::tools_in_use)?, &Progress::on_stderr())
 }
@@ -427,7 +427,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_is_said_and_so_is_one_that_cannot_be_asked() {
+    fn full_and_unreadable_disks_are_named() {
         // A file system without any room.
         assert_eq!(free_for(Path::new("/proc")), "0 MiB are free for its lab in /proc");
         let free = free_for(Path::new(env!("CARGO_MANIFEST_DIR")));

@@ -7,8 +7,8 @@ const PAGE: u16 = 8080;
 /// The port of its service.
 pub const SERVICE: u16 = 80;
 
-/// What the server is: it says for ten seconds that it is well after it was told to end, so that whoever sends requests
-/// learns of it first. Each with the path that it is made at.
+/// The objects of the server, each with the path that creates it. After a request to end, the server reports for ten seconds that it
+/// is healthy, so that clients learn of its end first.
 pub fn objects(image: &str, has_addresses: bool) -> [(Value, &'static str); 4] {
     let corefile = format!(".:5353 {{\n    health :{PAGE} {{\n        lameduck 10s\n    }}\n}}\n");
     let soon = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 10});

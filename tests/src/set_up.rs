@@ -47,7 +47,7 @@ impl Machine {
         self.directory.path().join(name)
     }
 
-    /// What the script says, whether it ends well and how apt-get was called.
+    /// The output of the script, whether it succeeded, and the calls of apt-get.
     fn set_up(&self) -> (String, bool, Vec<String>) {
         let programs = [
             ("apt-get", APT_GET),
@@ -100,7 +100,7 @@ fn nothing_else_is_waited_for() {
 }
 
 #[test]
-fn a_disk_that_is_nearly_full_is_named_before_anything_is_installed() {
+fn nearly_full_disk_is_named_before_installations() {
     let machine = |free: &str, room: Option<&str>| Machine {
         free: free.to_owned(),
         room: room.map(str::to_owned),
@@ -119,7 +119,7 @@ fn a_disk_that_is_nearly_full_is_named_before_anything_is_installed() {
 }
 
 #[test]
-fn a_first_build_that_was_cut_wants_its_room_still() {
+fn interrupted_first_build_needs_its_space() {
     let machine = Machine { free: "19999".to_owned(), room: Some("20000".to_owned()), ..Machine::default() };
     fs::create_dir_all(machine.at("cache/kaas/components")).unwrap();
     fs::write(machine.at("cache/kaas/components/.lock"), "").unwrap();
@@ -131,16 +131,16 @@ fn a_first_build_that_was_cut_wants_its_room_still() {
 }
 
 #[test]
-fn what_is_no_number_is_not_taken_for_room_enough() {
+fn malformed_number_is_refused_as_space() {
     let (said, well, _) = Machine { room: Some("plenty".to_owned()), ..Machine::default() }.set_up();
     assert!(!well && said.contains("KAAS_ROOM is `plenty`: give a number of MiB"), "{said}");
     let (said, well, _) = Machine { free: "-".to_owned(), ..Machine::default() }.set_up();
     assert!(well && said.contains("setup: whether 4096 MiB are free for /") && said.contains("df says `-`"), "{said}");
 }
 
-/// What is asked for on one line is set up once, before the first of it.
+/// All targets of one line are set up once, before the first target.
 #[test]
-fn a_first_build_asks_for_its_room_wherever_it_stands_on_the_line() {
+fn first_build_checks_space_for_each_target_order() {
     let room = |goals: &[&str]| {
         let mut make = Command::new("make");
         make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").env("ROOM", "plenty").arg("-C").arg(workspace());
@@ -165,7 +165,7 @@ fn home_of_root() -> PathBuf {
 }
 
 #[test]
-fn who_calls_make_with_sudo_works_as_in_a_shell_of_roots() {
+fn make_with_sudo_works_as_in_root_shells() {
     let environment = |home: &Path| {
         let output = as_root(home).args(["sh", "-c", "echo $SUDO_UID $SUDO_COMMAND"]).output();
         String::from_utf8(output.unwrap().stdout).unwrap().trim().to_owned()
@@ -175,7 +175,7 @@ fn who_calls_make_with_sudo_works_as_in_a_shell_of_roots() {
 }
 
 #[test]
-fn git_lets_root_into_the_clone_of_the_user_who_called_sudo() {
+fn root_reads_the_clone_of_the_sudo_user() {
     let directory = tempfile::tempdir().unwrap();
     let clone = directory.path().join("clone");
     let git = |git: &mut Command| {
@@ -191,13 +191,13 @@ fn git_lets_root_into_the_clone_of_the_user_who_called_sudo() {
 }
 
 #[test]
-fn what_root_makes_can_be_read_whatever_the_user_keeps_from_others() {
+fn files_of_root_can_be_read_by_others() {
     let script = format!("umask 077; {} sh -c umask", workspace().join(".ci/as-root").display());
     let output = Command::new("sh").args(["-c", &script]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "0022", "{output:?}");
 }
 
-/// What the Makefile would run for a target, in its order.
+/// The commands of the Makefile for a target, in their order.
 fn recipe(target: &str) -> String {
     let mut make = Command::new("make");
     make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").arg("-C").arg(workspace()).args(["--dry-run", target]);
@@ -208,7 +208,7 @@ fn recipe(target: &str) -> String {
 
 /// The earlier version has most of what the others are compiled from, and lints and tests want the room.
 #[test]
-fn what_go_compiled_goes_when_the_earlier_version_is_built_and_not_before() {
+fn go_results_are_removed_after_the_earlier_version() {
     let said = recipe("test");
     let last = said.rfind(" image build ").unwrap();
     assert!(
@@ -221,9 +221,9 @@ fn what_go_compiled_goes_when_the_earlier_version_is_built_and_not_before() {
     assert!(fast.find(" image clean --go-cache").unwrap() < fast.find(" test --locked").unwrap(), "{fast}");
 }
 
-/// The host's own Go may be too old, and what nobody holds may be cleaned away in the middle.
+/// The host's own Go may be too old. A Go without a lock may be removed from the cache during the tests.
 #[test]
-fn the_vcenter_is_tested_by_the_go_of_components_which_is_held_meanwhile() {
+fn vcenter_tests_use_the_pinned_go() {
     let said = recipe("vcenter");
     let (_, command) = said.split_once("/build/kaas-dev\" image go ").unwrap();
     let (spec, command) = command.split_once(" -- ").unwrap();
@@ -232,7 +232,7 @@ fn the_vcenter_is_tested_by_the_go_of_components_which_is_held_meanwhile() {
 }
 
 #[test]
-fn a_test_that_fails_keeps_no_other_from_being_run() {
+fn failed_test_stops_no_other_test() {
     for target in ["test-fast", "test-long"] {
         let said = recipe(target);
         let run = said.lines().find(|line| line.contains(" test --locked --workspace")).unwrap();
@@ -241,7 +241,7 @@ fn a_test_that_fails_keeps_no_other_from_being_run() {
 }
 
 #[test]
-fn what_goes_wrong_on_a_vcenter_is_tried_at_each_point_by_the_long_tests_whatever_became_of_their_scenarios() {
+fn long_tests_try_vcenter_faults_after_failed_scenarios() {
     let said = recipe("test-long");
     let (scenarios, points) = said.split_once("KAAS_TEST_VCENTER_EACH=1 ").unwrap();
     assert!(scenarios.contains(" -- ::long:: || failed="), "{said}");

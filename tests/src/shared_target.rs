@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::places::workspace;
 
-/// Says what it was asked for, whether somebody else could take the lock now, and whether it could hold it for longer.
+/// Prints its arguments, whether another process could take the lock now, and whether it could hold the lock for longer.
 const CARGO: &str = r#"#!/bin/sh
 flock -n "$CARGO_TARGET_DIR.lock" true && free=free || free=held
 [ -e /proc/$$/fd/9 ] && free="$free inherited"
@@ -70,7 +70,7 @@ impl Stage {
 }
 
 #[test]
-fn a_clone_looks_anew_at_its_sources_when_another_one_has_compiled_last() {
+fn sources_are_read_again_after_another_clone_compiled() {
     let stage = Stage::new();
     let renewed = ["a", "a", "b", "b", "a"].map(|clone| stage.renews(clone));
     assert_eq!(renewed, [true, false, true, false, true]);
@@ -79,7 +79,7 @@ fn a_clone_looks_anew_at_its_sources_when_another_one_has_compiled_last() {
 }
 
 #[test]
-fn a_clone_waits_while_another_one_compiles_or_tests_and_says_so_once() {
+fn clone_waits_for_another_and_says_so_once() {
     let stage = Stage::new();
     stage.renews("a");
     let first = File::open(stage.path("cache/target.lock")).unwrap();

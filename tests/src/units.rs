@@ -47,7 +47,7 @@ fn no_unit_has_a_start_limit() {
 }
 
 #[test]
-fn a_guest_has_more_time_to_shut_down_than_its_pods_to_end() {
+fn guest_shuts_down_later_than_its_pods() {
     let logind = fs::read_to_string(workspace().join("systemd/logind.conf.d/kaas.conf")).expect("the settings");
     let delay: u64 = values(&logind, "Login", "InhibitDelayMaxSec")[0].parse().expect("seconds");
     assert!(SHUTTING_DOWN.as_secs() >= delay + 30, "{SHUTTING_DOWN:?}");

@@ -1,6 +1,6 @@
-//! Versions meet: what the commit that upgrades are tried from says, asks and keeps is understood today, and what is
-//! said, asked and kept today is what that commit's agent understands. The scenarios of upgrades show the same with both
-//! programs; here each form is tried, also those that no scenario comes by.
+//! Compatibility with the commit that upgrades are tried from. The present version understands the answers, requests and records of
+//! that commit, and that commit's agent understands the present ones. The scenarios of upgrades show the same with both programs.
+//! These tests try each form, also those that no scenario uses.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -36,7 +36,7 @@ fn earlier() -> PathBuf {
     PathBuf::from(String::from_utf8(said.stdout).unwrap().trim_end())
 }
 
-/// What is read tolerantly: read, and written again with all that stood there.
+/// Reads a text that is read tolerantly, and checks that it is written again with all its fields.
 fn told<T: Serialize + DeserializeOwned>(text: &str) -> Result<(), String> {
     let given: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let read: T = serde_json::from_str(text).map_err(|error| error.to_string())?;
@@ -44,7 +44,7 @@ fn told<T: Serialize + DeserializeOwned>(text: &str) -> Result<(), String> {
         .map_or(Ok(()), |place| Err(format!("{place} is gone or another")))
 }
 
-/// What is read strictly: read to its end, and written again with nothing more.
+/// Reads a text that is read strictly, to its end, and checks that it is written again without other fields.
 fn asked<T: Serialize + DeserializeOwned>(text: &str) -> Result<(), String> {
     let read: T = read_strictly(text.as_bytes()).map_err(|error| error.to_string())?;
     let (given, written) = (serde_json::from_str(text).unwrap(), serde_json::to_value(read).unwrap());
@@ -79,7 +79,7 @@ fn all_of(directory: &Path, judge: impl Fn(&str, &str) -> Result<(), String>) {
 }
 
 #[test]
-fn nodes_and_commands_of_before_and_of_today_understand_each_other() {
+fn earlier_nodes_and_commands_are_understood() {
     all_of(&earlier().join("contract/testdata"), |name, text| match name {
         "node.json" | "node-prepared.json" | "node-taken.json" | "node-upgrading.json" | "node-evacuation.json" => {
             told::<Node>(text)
@@ -96,7 +96,7 @@ fn nodes_and_commands_of_before_and_of_today_understand_each_other() {
 
 /// The files in `testdata/kept` are as images since that commit write them.
 #[test]
-fn what_is_kept_is_understood_by_the_images_of_before_and_of_today() {
+fn earlier_and_present_images_understand_records() {
     all_of(&Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/kept"), |name, text| match name {
         "identity.json" | "identity-swap.json" | "identity-local-volumes.json" => asked::<Identity>(text),
         "local-volumes.json" => told::<VolumesDisk>(text),
@@ -117,7 +117,7 @@ fn what_is_kept_is_understood_by_the_images_of_before_and_of_today() {
 
 /// The earlier image has the form of today, and options files live longer than images.
 #[test]
-fn the_form_of_today_has_all_properties_of_before() {
+fn form_has_all_properties_of_earlier_images() {
     let reference = fs::read_to_string(earlier().join("docs/reference.md")).unwrap();
     let (_, rest) = reference.split_once("<!-- properties:begin -->").unwrap();
     let (table, _) = rest.split_once("<!-- properties:end -->").unwrap();
@@ -129,7 +129,7 @@ fn the_form_of_today_has_all_properties_of_before() {
 }
 
 #[test]
-fn what_is_new_gone_or_another_is_found() {
+fn differences_are_found() {
     let text = include_str!("../../contract/testdata/swap-request.json");
     let with = |change: fn(&mut Value)| {
         let mut value = serde_json::from_str(text).unwrap();

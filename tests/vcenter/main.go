@@ -1,5 +1,5 @@
 // Command vcenter is a vCenter to test against; see package bed. It serves the API and, on the loopback interface, a control
-// endpoint (bed.Bed.Control) until its standard input ends or it is told to stop. When it is ready it writes one line of JSON:
+// endpoint (bed.Bed.Control) until its standard input ends or a signal stops it. When it is ready it writes one line of JSON:
 //
 //	{"url": "https://127.0.0.1:8989/sdk", "control": "http://127.0.0.1:8990", "certificate": "…PEM…", "thumbprint": "AB:CD:…",
 //	 "thumbprint_sha256": "12:34:…"}

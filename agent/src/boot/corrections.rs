@@ -173,7 +173,7 @@ fn look_at(
     };
     let mut passed_over = Findings::default();
     for mut finding in wrong.iter().cloned() {
-        finding.seen.push_str("; the node goes on with the properties that it has");
+        finding.seen.push_str("; the node keeps its present properties");
         passed_over.push(finding.softened());
     }
     Ok(EnvironmentCheck { another: there.is_some() && there != taken, passed_over })

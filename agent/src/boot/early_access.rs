@@ -40,7 +40,7 @@ fn open(platform: &Platform, runner: &dyn Runner, bus: &Bus, known: Option<&Conf
 
 fn log_failure(opened: anyhow::Result<()>) {
     if let Err(error) = opened {
-        log::warn!("opening the ways in: {error:#}");
+        log::warn!("cannot open SSH and console: {error:#}");
     }
 }
 

@@ -136,18 +136,18 @@ impl ResetPreview {
                 return format!(
                     "Everything that worker {node} keeps is erased: its certificates and its configuration.{} It restarts as \
                      freshly deployed and needs its OVF environment again, with a new join token. Drain it before; \
-                     {cluster} goes on, and keeps its Node object until you delete it: kubectl delete node {node}",
+                     {cluster} continues, and keeps its Node object until you delete it: kubectl delete node {node}",
                     volumes.words()
                 );
             }
             EraseTarget::DataDisk { disk, .. } => disk.path.display(),
         };
         let fate = match &self.cluster {
-            ClusterImpact::Unaffected => format!("Cluster {cluster} goes on."),
+            ClusterImpact::Unaffected => format!("Cluster {cluster} continues."),
             ClusterImpact::NotJoined => "It is not part of a cluster yet.".to_owned(),
             ClusterImpact::Survives { healthy } => format!(
-                "Cluster {cluster} goes on with its {healthy} other members. Afterwards let a survivor take the blank \
-                 node in with `kaas-agent replace-member`."
+                "Cluster {cluster} continues with its {healthy} other members. Afterwards run `kaas-agent replace-member` \
+                 on one of them, so that this node can join again."
             ),
             ClusterImpact::Ends(why) => format!("THIS ENDS CLUSTER {cluster}: {why}."),
         };
@@ -168,7 +168,7 @@ impl ResetPreview {
             Some(typed) if typed == own => Ok(()),
             Some(typed) => Err(format!("the cluster is {own}, not {typed:?}: nothing was changed")),
             None => Err(format!(
-                "this would end cluster {own}: {why}. Nothing was changed. If that is meant, type the cluster's name as \
+                "this would end cluster {own}: {why}. Nothing was changed. If you want that, type the cluster's name as \
                  well: --confirm-end-of {own}"
             )),
         }
@@ -456,7 +456,7 @@ mod tests {
         let outlook = look(&platform, &NoPrograms).unwrap();
         assert_eq!(outlook.confirmed("worker7", None), Ok(()));
         assert!(outlook.confirmed("worker1", None).is_err());
-        assert!(outlook.words().contains("; its cluster goes on"), "{}", outlook.words());
+        assert!(outlook.words().contains("; its cluster continues"), "{}", outlook.words());
         worker_state::mark(&platform).unwrap();
         fs::create_dir_all(root.join("var/lib/kubelet/pods/x")).unwrap();
         finish_worker(&platform, &NoPrograms, &mut |_| {}).unwrap();

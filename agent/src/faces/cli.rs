@@ -132,8 +132,8 @@ enum Command {
     Reset(reset::Options),
     /// Restore the cluster's store from a snapshot: after the quorum was lost, or to return the cluster to an earlier state
     ///
-    /// The first node that restores a snapshot says with which code the others restore the same one. With --alone this node
-    /// goes on without them. Changes since the snapshot are lost; the old data are kept next to the new ones.
+    /// The first node that restores a snapshot prints the code with which the others restore the same one. With --alone this node
+    /// continues without them. Changes since the snapshot are lost. The old data is kept next to the new data.
     Restore(restore::Options),
     /// Let a control-plane node that has not joined yet fetch its keys for another hour, on the first control-plane node
     ///

@@ -142,7 +142,7 @@ pub(super) fn yield_virtual_address(config: &ControlPlane, root: &Path, reporter
         return Ok(());
     }
     if !virtual_ip::release(root, address, config.timeout(YIELDING))? {
-        log::warn!("the virtual IP {address} was not given up in time: the API is away from it for a moment");
+        log::warn!("the virtual IP {address} was not released in time: the API is away from it for a moment");
     }
     Ok(())
 }

@@ -26,7 +26,7 @@ const ASKED: &str = "/run/kaas/lease-asked";
 /// How long a DHCP server has to answer before networkd asks again.
 const PAUSE: Duration = Duration::from_secs(60);
 
-const PREFIX: &str = "Correct the subnet in the DHCP server, or look who else answers in its place; the node asks again each minute. If the network \
+const PREFIX: &str = "Correct the subnet in the DHCP server, or find another DHCP server that answers; the node asks again each minute. If the network \
                       is such a one now, replace the worker";
 
 /// The action for a subnet that contains addresses which were behind a router when the node joined. Only the operator

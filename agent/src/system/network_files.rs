@@ -84,7 +84,7 @@ fn by_dhcp(node: &Node, interface: &Interface) -> String {
     // VM and gives it to no other. networkd's default comes from the machine ID: clones may share that, and a worker
     // with a lost scratch partition has another one.
     //
-    // The lease is not released at shutdown, because it is the node's for life. It is not declined if another host
+    // The lease is not released at shutdown, because the node always keeps its address. It is not declined if another host
     // claims the address (RFC 2131, 4.4.1): networkd would check that all the time, and the server would then give
     // another address.
     let mut text = format!(

@@ -68,7 +68,7 @@ pub struct Request {
     pub holder: Option<String>,
 }
 
-/// The answer to a deployer. Nothing of it is secret.
+/// The answer to a deployer. It contains no secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Issued {
     /// The certificate of the cluster's CA, in PEM.

@@ -86,7 +86,7 @@ properties! {
     ROLE = "role", row(Node, Kind::Role)
         .label("Role")
         .description(
-            "Role of this VM in its cluster. Asked for if the appliance has several roles. It stays for the life of the \
+            "Role of this VM in its cluster. Asked for if the appliance has several roles. It never changes on this \
              node.",
         )
         .example("tenant-control-plane");
@@ -104,7 +104,7 @@ properties! {
         .description(
             "Static IPv4 address of this VM and the prefix length of its subnet, for example 192.168.10.11/24. For a worker \
              also \"dhcp\": a DHCP server leases its address, and gives whatever of gateway, DNS, search domains and time \
-             servers is left empty here. Reserve the address there: it stays for the life of the node.",
+             servers is left empty here. Reserve the address there: it never changes on this node.",
         )
         .example("192.168.10.11/24");
     GATEWAY = "gateway" => gateway: Option<Ipv4Addr>, row(Node, Kind::Address)

@@ -82,7 +82,7 @@ pub fn unapplied_settings(spec: &TenantClusterSpec, told: &BTreeMap<String, Stri
         words.push("workers that are created from now on have it, existing workers do not".to_owned());
     }
     if !never.is_empty() {
-        words.push(format!("{}: it stays for the cluster's life", never.join(", ")));
+        words.push(format!("{}: it never changes in a cluster", never.join(", ")));
     }
     (words.len() > 1).then(|| words.join("; "))
 }

@@ -74,7 +74,7 @@ impl Cut {
         self.hook_is_down.store(is_down, Ordering::SeqCst);
     }
 
-    /// Waits for the latency, and for ever if the connection is cut.
+    /// Waits for the latency, and forever if the connection is cut.
     async fn through(&self) {
         if !self.takes.is_zero() {
             sleep(self.takes).await;

@@ -70,15 +70,15 @@ pub struct MachineSpec {
     /// The network of the Provider that the VM is on. It cannot change.
     #[schemars(schema_with = "shapes::label", example = &"blue")]
     pub network: String,
-    /// The image. A worker keeps it for life. An image swap changes it for a control-plane node.
+    /// The image. It never changes on a worker. An image swap changes it for a control-plane node.
     pub image: PinnedImage,
-    /// Minor version of Kubernetes that the node is to run. A worker keeps it for life.
+    /// Minor version of Kubernetes that the node is to run. It never changes on a worker.
     #[schemars(schema_with = "shapes::minor", example = &"1.36")]
     pub kubernetes: String,
-    /// Virtual processors. A worker keeps them for life.
+    /// Virtual processors. It never changes on a worker.
     #[schemars(range(min = 1, max = 128))]
     pub processors: u32,
-    /// Memory in MiB. A worker keeps it for life.
+    /// Memory in MiB. It never changes on a worker.
     #[serde(rename = "memoryMiB")]
     #[schemars(range(min = 1024, max = 4194304))]
     pub memory_mib: u32,

@@ -131,10 +131,10 @@ fn network_rules() -> Vec<Value> {
     vec![
         fixed("name", "the network of a cluster stays: make another cluster there"),
         fixed("endpoint", "the endpoint of a cluster stays: its certificates and its nodes name it"),
-        fixed("pods", "the range of pods stays for the life of a cluster"),
-        fixed("nodePrefix", "the size of a node's part stays for the life of a cluster"),
-        fixed("services", "the range of services stays for the life of a cluster"),
-        fixed("vxlanPort", "the VXLAN port stays for the life of a cluster"),
+        fixed("pods", "the range of pods never changes in a cluster"),
+        fixed("nodePrefix", "the size of a node's part never changes in a cluster"),
+        fixed("services", "the range of services never changes in a cluster"),
+        fixed("vxlanPort", "the VXLAN port never changes in a cluster"),
         at(
             "pods",
             "!isCIDR(self.pods) || self.nodePrefix - cidr(self.pods).prefixLength() <= 16",

@@ -75,7 +75,7 @@ impl Announcer {
         Self { client, reporter, told: Announced::new(usual) }
     }
 
-    /// Publishes changes of the objects of a kind, for ever.
+    /// Publishes changes of the objects of a kind, forever.
     pub async fn announces<K>(mut self, conditions: fn(&K) -> &[Condition])
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,

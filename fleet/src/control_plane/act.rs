@@ -134,7 +134,7 @@ impl ActionContext<'_> {
         let may = is_anothers && kept.lifecycle == Lifecycle::Active;
         if may {
             log::warn!(
-                "{vm} was begun by another process and is created again: its data disk stays, and is named as left"
+                "{vm} was created by another process and is created again: its data disk stays, and the result names it"
             );
         }
         may

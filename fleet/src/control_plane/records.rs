@@ -71,7 +71,7 @@ pub async fn read(store: &dyn Store) -> anyhow::Result<Option<DeploymentRecord>>
     kept.map(Some).with_context(|| {
         format!(
             "reading the deployment's journal of hold {hold}: understanding {file} (if a newer version of this program has written \
-             it, go on with that one)"
+             it, use that version)"
         )
     })
 }

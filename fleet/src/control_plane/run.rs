@@ -276,7 +276,7 @@ impl Deploy<'_> {
             if let [vm, ..] = self.hypervisor.with_bios_uuid(drawn).await?.as_slice() {
                 bail!(
                     "{vm} has the BIOS UUID {drawn} that was drawn for the VM of {}, and no record shows that it was created: it may have \
-                     served, and what was noted may be of before that. Nothing was changed: see to that VM first",
+                     served, and the record may be older. Nothing was changed: check that VM first",
                     node.name
                 );
             }

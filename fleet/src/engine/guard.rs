@@ -188,7 +188,7 @@ impl<'a> GuardedHypervisor<'a> {
             return Err(Error::refused("the stamp is another deployment's"));
         }
         if let Some(vm) = vm.filter(|vm| !vm.is_of(deployment)) {
-            return Err(Error::refused(format!("the VM {vm} is not stamped as this deployment's; it is left alone")));
+            return Err(Error::refused(format!("the VM {vm} is not stamped as this deployment's; it is not changed")));
         }
         Ok(self.call())
     }

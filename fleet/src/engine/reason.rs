@@ -90,11 +90,11 @@ pub(crate) use codes;
 
 codes! {
     REASONS;
-    HYPERVISOR_TRANSIENT, "hypervisor.transient", "The hypervisor cannot do it now. It is tried again.", "Wait. If it continues, see the tasks and events of the vCenter.";
-    HYPERVISOR_CHANGED, "hypervisor.changed", "A VM was changed since it was looked at, not by this upgrade. It is looked at again.", "Wait. The command reads the VM again.";
-    HYPERVISOR_IN_DOUBT, "hypervisor.in-doubt", "The hypervisor's answer is lost. Whether it has done what was asked is looked up.", "Wait. The command reads the result.";
-    HYPERVISOR_REFUSED, "hypervisor.refused", "The hypervisor refuses, and will refuse again. A node that is away goes back; otherwise the upgrade waits for the operator.", "Correct the cause that the message names, then resume.";
-    HYPERVISOR_DENIED, "hypervisor.denied", "A privilege on the hypervisor is missing. No node goes back for it: the rollback needs it as well.", "Give the account the privileges of `kaas provider role`, then resume.";
+    HYPERVISOR_TRANSIENT, "hypervisor.transient", "The hypervisor cannot carry out the request now. The command tries again.", "Wait. If it continues, see the tasks and events of the vCenter.";
+    HYPERVISOR_CHANGED, "hypervisor.changed", "A VM was changed after the upgrade read it, but not by the upgrade. The upgrade reads it again.", "Wait. The command reads the VM again.";
+    HYPERVISOR_IN_DOUBT, "hypervisor.in-doubt", "The hypervisor's answer is lost. The command reads whether the request was carried out.", "Wait. The command reads the result.";
+    HYPERVISOR_REFUSED, "hypervisor.refused", "The hypervisor refuses, and will refuse again. A node that is being swapped is rolled back; otherwise the upgrade waits for the operator.", "Correct the cause that the message names, then resume.";
+    HYPERVISOR_DENIED, "hypervisor.denied", "A privilege on the hypervisor is missing. No node is rolled back for it: the rollback needs the privilege as well.", "Give the account the privileges of `kaas provider role`, then resume.";
     HYPERVISOR_NOT_FOUND, "hypervisor.not-found", "A VM or a disk no longer exists.", "Restore the VM or the disk that the message names, or abandon the operation.";
     STORE, "store.unavailable", "The store of the lease and the journal cannot be read or written.", "Make the datastore or the API server reachable, then resume.";
 }

@@ -59,7 +59,7 @@ pub fn check_record(text: &str) -> anyhow::Result<()> {
 fn check(form: u32) -> anyhow::Result<()> {
     ensure!(
         form == FORM,
-        "it is of form {form}, and {FORM} is known: another version wrote it; end with that what it began"
+        "it has the format {form}, and this version knows {FORM}: finish the operation with the version that began it"
     );
     Ok(())
 }

@@ -146,7 +146,7 @@ impl<'a> Lease<'a> {
         cancelled: &watch::Receiver<bool>,
     ) -> anyhow::Result<Self> {
         let Judged { next: number, standing, ended } =
-            unless_cancelled(cancelled, judged(store)).await?.context("looking who is at work on this deployment")?;
+            unless_cancelled(cancelled, judged(store)).await?.context("reading the lease of this deployment")?;
         let wait = match (standing, ended) {
             (LeaseState::Held(held), _) if over == TakeOver::FromTheDead => return Err(held.into()),
             (LeaseState::Held(held), _) => {
@@ -313,7 +313,7 @@ impl<'a> Lease<'a> {
             due
         };
         if show && let Err(error) = self.store.write(self.number, SEEN, &unix().to_string()).await {
-            log::debug!("showing that this command lives: {error:#}");
+            log::debug!("renewing the lease: {error:#}");
         }
         Ok(LeaseCheck::Ours)
     }

@@ -75,9 +75,9 @@ impl Held {
 
 impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is at work on this deployment", self.who())?;
+        write!(f, "{} holds the lease of this deployment", self.who())?;
         if self.holder.is_none() {
-            write!(f, ": it has just begun, or was killed before it had written its name")?;
+            write!(f, ": it has just started, or was killed before it wrote its name")?;
         }
         Ok(())
     }

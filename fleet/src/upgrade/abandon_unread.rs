@@ -106,7 +106,7 @@ impl Deployment<'_> {
         let nodes = GuardedNodes::new(nodes, hold);
         let mut notes = Vec::new();
         if !dry_run && let Err(error) = hypervisor.settled().await? {
-            notes.push(format!("what was begun before may still be going on: {:#}", error.source));
+            notes.push(format!("an earlier request may still run: {:#}", error.source));
         }
         let vms = unless_cancelled(&self.cancelled, hypervisor.vms()).await?.unwrap_or_else(|error| {
             notes.push(format!("which VMs there are is not known: {:#}", error.source));
@@ -142,7 +142,7 @@ fn seen(vm: &Vm) -> String {
 async fn asked(nodes: &GuardedNodes<'_>, vms: &[Vm], address: Ipv4Addr, dry_run: bool) -> String {
     let facts = match nodes.facts(address).await {
         Ok(facts) => facts,
-        Err(error) => return format!("it does not answer and stays as it is: {error:#}"),
+        Err(error) => return format!("it does not answer and is not changed: {error:#}"),
     };
     let runs = facts.image.build();
     if !vms.iter().any(|vm| vm.is_named(facts.holder)) {

@@ -71,7 +71,7 @@ impl Inventory {
         if denied.is_none() {
             for vm in running(&cluster, &vms) {
                 let refusals: Result<_> = disk_refusals(hypervisor, vm).await.into_iter().collect();
-                kept.insert(vm.uuid(), refusals.context("looking where a data disk lies and which VMs hold it")?);
+                kept.insert(vm.uuid(), refusals.context("reading the path of a data disk and the VMs that hold it")?);
             }
         }
         Ok(Self { deployment: hypervisor.deployment(), cluster, vms, others, moved: places, kept, denied, no_place })

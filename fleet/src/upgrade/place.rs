@@ -27,7 +27,7 @@ impl Deployment<'_> {
 
     /// Refuses to begin an upgrade of a cluster whose VMs are noted, but not that it has formed. Until that is noted
     /// `kaas control create` works with the VMs that it has created itself. With those of an upgrade in their place it would be
-    /// stuck for ever. If one of its VMs is gone it is stuck already, and an upgrade does not make that worse.
+    /// stuck forever. If one of its VMs is gone it is stuck already, and an upgrade does not make that worse.
     ///
     /// # Errors
     /// When it is so, or the store or the hypervisor does not answer.

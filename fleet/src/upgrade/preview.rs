@@ -33,6 +33,8 @@ pub struct Preview {
     pub dry_run: bool,
     /// The identifier of the upgrade.
     pub id: Uuid,
+    /// The command from which the request would take the lease over. It would start nothing more. `None` if the lease is free.
+    pub takes_over_from: Option<String>,
     /// The direction of the steps.
     pub direction: Direction,
     /// The one node that the direction is for. `None` for all.
@@ -82,6 +84,8 @@ pub enum NodeChange {
     RemoveNew,
     /// The swap is made final, and the old VM is removed.
     Commit,
+    /// An operator has replaced the node. It stays in its present VM. Only its former VMs may be removed.
+    Replaced,
     /// The node and its VMs stay as they are. The rollback and the commit are given up.
     Keep,
 }
@@ -148,7 +152,7 @@ impl Deployment<'_> {
         verb: Request,
         over: TakeOver,
     ) -> anyhow::Result<Preview> {
-        unless_cancelled(&self.cancelled, self.may_be_taken(over)).await??;
+        let takes_over_from = unless_cancelled(&self.cancelled, self.may_be_taken(over)).await??;
         let hold = Lease::unacquired();
         let context = self.context(&hold, None);
         let before = Progress::of(&plan, &entries);
@@ -174,6 +178,7 @@ impl Deployment<'_> {
         Ok(Preview {
             dry_run: true,
             id: plan.id,
+            takes_over_from,
             direction: after.direction,
             only: after.only.as_ref().map(name),
             order: after.order.clone(),
@@ -187,11 +192,11 @@ impl Deployment<'_> {
         })
     }
 
-    /// Refuses a deployment that another command holds, unless it may be taken over.
-    pub(super) async fn may_be_taken(&self, over: TakeOver) -> anyhow::Result<()> {
+    /// The holder of the lease. Refuses a deployment that another command holds, unless it may be taken over.
+    pub(super) async fn may_be_taken(&self, over: TakeOver) -> anyhow::Result<Option<String>> {
         match (standing(self.store).await?, over) {
             (LeaseState::Held(held), TakeOver::FromTheDead) => Err(held.into()),
-            (LeaseState::Held(_) | LeaseState::Free, _) => Ok(()),
+            (state, _) => Ok(state.holder()),
         }
     }
 }
@@ -232,9 +237,10 @@ async fn previewed_nodes(
 
 fn change(progress: &Progress, plan: &Plan, node: usize) -> NodeChange {
     match progress.direction {
+        Direction::Abandon => NodeChange::Keep,
+        _ if progress.is_replaced(node) => NodeChange::Replaced,
         Direction::Forward => NodeChange::MoveToNew,
         Direction::Commit => NodeChange::Commit,
-        Direction::Abandon => NodeChange::Keep,
         Direction::Back => {
             let back = progress.back_of(plan, node);
             if back.contains(&Action::AttachOld) {

@@ -87,7 +87,7 @@ impl StepContext<'_> {
         }
         let reason = match verb {
             Request::Withdraw => {
-                Reason::new(reason::WITHDRAWN, "nothing of it was begun, and another plan takes its place")
+                Reason::new(reason::WITHDRAWN, "it had not started, and another plan replaces it")
             }
             _ => Reason::new(reason::ASKED, "asked for by the operator"),
         };

@@ -108,7 +108,7 @@ impl VcenterHypervisor {
                 let laid = self.datastore_of(template).await?;
                 if laid != place.at {
                     return Err(Error::refused(format!(
-                        "{name} is to be on {}, and its image {} lies on {}: lay it ready there first",
+                        "{name} is to be on {}, and its image {} is on {}: import the image there first",
                         place.at.name, template.name, laid.name
                     )));
                 }

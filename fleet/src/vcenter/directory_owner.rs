@@ -38,7 +38,7 @@ impl VcenterHypervisor {
     /// file must not make this program remove files beyond the user's own rights.
     pub(super) async fn is_in_no_others_directory(&self, disk: &DiskRef) -> Result<()> {
         if directory_of(disk)?.path.is_empty() {
-            return Err(Error::refused(format!("{} lies in no directory, and so in none of a VM's", disk.path)));
+            return Err(Error::refused(format!("{} is in no directory, so in no VM's directory", disk.path)));
         }
         self.lies_beside_no_others(disk, &[]).await
     }
@@ -53,7 +53,7 @@ impl VcenterHypervisor {
             DirectoryOwner::Unregistered(_) if is_of(&directory, nodes) => Ok(()),
             DirectoryOwner::Unregistered(vm) => Err(Error::refused(format!(
                 "{} is in the directory of {vm}, which is registered with no VM that this account sees: register it again if \
-                 it is the node's; do not delete its directory, the node's data disk lies in it",
+                 it is the node's; do not delete its directory, it contains the node's data disk",
                 disk.path
             ))),
             DirectoryOwner::Anothers(vm) => Err(Error::refused(format!(

@@ -102,7 +102,7 @@ impl VcenterHypervisor {
         if broken_off.len() >= MOST_BROKEN_OFF {
             return Err(not_now(format!(
                 "{} uploads of this image have broken off and cannot be removed now: {}. vCenter removes what each has left within \
-                 minutes, unless something is at work on each new VM in {}, as backup or antivirus software. The image is uploaded \
+                 minutes, unless other software uses each new VM in {}, such as backup or antivirus software. The image is uploaded \
                  again once some are gone",
                 broken_off.len(),
                 broken_off.join("; "),

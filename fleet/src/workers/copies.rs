@@ -10,7 +10,7 @@ pub(super) fn not_alone(vm: &Vm, doubles: &[Vm]) -> Option<Reason> {
     let double = doubles.iter().find(|other| other.power != PowerState::Off)?;
     let words = format!(
         "{vm}, which is {} ({}), and {double}, which is {} ({}), have one BIOS UUID: one is a copy of the other, and it is unknown \
-         which one is the worker. Both are left alone: take the copy out of the inventory",
+         which one is the worker. Neither is changed: remove the copy from the inventory",
         vm.power, vm.reference.id, double.power, double.reference.id
     );
     Some(Reason::new(reason::VM_ODD, words))

@@ -1,4 +1,4 @@
-//! The pool under one lease, reconciled again and again: by a command until it is done, by a controller for ever.
+//! The pool under one lease, reconciled again and again: by a command until it is done, by a controller forever.
 
 use std::sync::Mutex;
 use std::time::Duration;

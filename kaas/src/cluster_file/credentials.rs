@@ -112,8 +112,8 @@ impl TrustedCas {
 
 const BY_THE_NOTE: &str = "the record of its forming";
 const BY_THE_GIVEN: &str = "the kubeconfig that was given";
-const BY_THE_KEPT: &str = "the kubeconfig that lies where the description says, which may be of a cluster that was described \
-                           there before: give this one's with --kubeconfig";
+const BY_THE_KEPT: &str = "the kubeconfig at the path of the description, which may be of a former cluster: give this \
+                           cluster's with --kubeconfig";
 
 impl KnownCas {
     /// From the path that the description names, if it holds a kubeconfig.

@@ -161,7 +161,7 @@ fn cluster_name(text: &str) -> Result<String, String> {
         return Err(format!("is {text:?}: {findings}"));
     }
     if number_of(text).is_some() {
-        return Err(format!("is {text:?}: so are the directories named that say who is at work on a cluster"));
+        return Err(format!("is {text:?}: directories with such names hold the leases of clusters"));
     }
     Ok(text.to_owned())
 }

@@ -356,8 +356,8 @@ fn accepted(answer: &Answer) -> anyhow::Result<()> {
     // A rejected request changed nothing. After any other error that is unknown (Kubernetes API conventions, "HTTP Status codes").
     match answer.status {
         404 if said["kind"] != "Status" => Err(Rejected(
-            "the API server does not know this kind: a control cluster brings its kinds within a minute or two of its last node's joining, \
-             so wait, and try again; else its image is of before tenant clusters were objects, or it is no control cluster"
+            "the API server does not know this kind: a control cluster brings its kinds within two minutes of its last node's joining, \
+             so wait, and try again. Otherwise its image is too old for tenant clusters, or it is no control cluster"
                 .to_owned(),
         )
         .into()),

@@ -129,6 +129,46 @@ fn only_a_whole_mark_is_a_removed_value() {
     becomes("token=open sesame \"1234\"tail x", "token=[removed] x");
 }
 
+/// Review of issue 43: the part behind a blank stayed.
+#[test]
+fn quoted_part_of_an_unquoted_value_is_removed() {
+    becomes("--password ab\"c d\"ef x", "--password [removed] x");
+    becomes("password=$'a b' x", "password=[removed] x");
+    becomes("'password': b'a b', x", "'password': [removed], x");
+    becomes("password: Some(\"a b\"), user: x", "password: [removed]), user: x");
+    becomes(r#"{"log":"password: Some(\"a b\") x","n":1}"#, r#"{"log":"password: [removed]) x","n":1}"#);
+    becomes(r#"{"log":"--password a\\ b x","n":1}"#, r#"{"log":"--password [removed] x","n":1}"#);
+}
+
+/// Review of issue 43: items of lists have no names, and stayed.
+#[test]
+fn lists_of_a_secret_name_are_removed() {
+    becomes("map[Authorization:[Basic YTpi] Accept:[*/*]]", "map[Authorization:[[removed]] Accept:[*/*]]");
+    becomes(r#"{"Cookie":["a=b]","c=d"],"n":[1]}"#, r#"{"Cookie":[[removed]],"n":[1]}"#);
+    becomes(r#"{\"Cookie\":[\"a]b\"],\"n\":[1]}"#, r#"{\"Cookie\":[[removed]],\"n\":[1]}"#);
+    becomes("PrivateKey:[104 117] x", "PrivateKey:[[removed]] x");
+    becomes("Token:[{Name:x Secret:ab y}]", "Token:[{Name:x Secret:[removed] y}]");
+    becomes(r#"{"secret":[],"n":1}"#, r#"{"secret":[],"n":1}"#);
+}
+
+/// Review of issue 43: such values of options stayed.
+#[test]
+fn options_in_lists_are_found() {
+    becomes(r#"["join","--token","a b","--v=2"]"#, r#"["join","--token","[removed]","--v=2"]"#);
+    becomes(r#""[\"--token\", \"ab\"]""#, r#""[\"--token\", \"[removed]\"]""#);
+    becomes("[--token ab --v=2]", "[--token [removed] --v=2]");
+    becomes("-password ab x", "-password [removed] x");
+    becomes("the join-token ab", "the join-token ab");
+}
+
+/// Review of issue 43: the value of the second name stayed.
+#[test]
+fn name_as_the_value_of_a_name_has_a_value() {
+    becomes("reading the secret: token: ab x", "reading the secret: [removed] [removed] x");
+    becomes("--skip-token --password ab x", "--skip-token [removed] [removed] x");
+    becomes("secretKey: ab x", "secretKey: [removed] x");
+}
+
 #[test]
 fn unquoted_value_ends_at_a_blank() {
     for value in ["ab,cd", "ab;cd", "ab&cd", "ab'cd", "ab\"cd", "ab}cd", "{ab", "[ab", "\\ab", "nullable", "true,ab"] {
@@ -161,6 +201,10 @@ fn time_grows_with_the_length_only() {
         "token:{",
         "token={",
         "token:[",
+        "token:[\"",
+        "token=a'",
+        "\"token=\\' ",
+        "\"--token\",",
         "token:\"",
         "\"token\":null,",
         "token \\",
@@ -200,10 +244,16 @@ fn secrets_are_removed_by_their_form() {
     becomes("joins with abcdef.0123456789abcdef.", "joins with [removed]");
     becomes("--token=abcdef.0123456789abcdef", "--token=[removed]");
     becomes("x eyJhbGciOiJI.eyJpc3MiOiJr.c2lnbmF0dXJl y", "x [removed] y");
+    becomes("it is eyJhbGciOiJI.eyJpc3MiOiJr.c2lnbmF0dXJl.", "it is [removed]");
+    becomes("/login/eyJhbGciOiJI.eyJpc3MiOiJr.c2lnbmF0dXJl y", "[removed] y");
     becomes("admin:$y$j9T$abcdefghijk$0123456789/AB:19000:", "admin:[removed]:19000:");
     becomes("http://user:pass@proxy:3128/ and socks://u@h", "http://[removed]@proxy:3128/ and socks://[removed]@h");
     let encoded = STANDARD.encode(pem());
     becomes(&format!("  data: {encoded}\n"), "  data: [removed]\n");
+    let certificate = format!("-----BEGIN CERTIFICATE-----\n{BODY}\n-----END CERTIFICATE-----\n");
+    becomes(&format!("data: {} x", STANDARD.encode(certificate.clone() + &pem())), "data: [removed] x");
+    let encoded = STANDARD.encode(certificate);
+    becomes(&format!("data: {encoded}"), &format!("data: {encoded}"));
 }
 
 proptest! {

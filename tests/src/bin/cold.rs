@@ -10,7 +10,7 @@ use scenarios::runner;
 
 /// Runs make in a clean clone on a bare machine, as root, and says how long it took.
 ///
-/// The machine is a container with Debian's smallest system and make; it shares the host's network and is told its
+/// The machine is a container with Debian's smallest system and make. It shares the host's network, and gets its
 /// mirrors, proxies and registries. Nothing else of the host is seen in it: every cache is empty.
 #[derive(Parser)]
 struct Options {
@@ -23,7 +23,7 @@ struct Options {
     /// Leave the machine's tree behind, until the next run, to look into
     #[arg(long)]
     keep: bool,
-    /// What to make, one after the other
+    /// Targets of make, in this order
     #[arg(default_values = ["setup", "ova", "test"])]
     targets: Vec<String>,
 }

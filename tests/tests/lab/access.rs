@@ -1,4 +1,4 @@
-//! Who reaches the API and the endpoints, for how long, and what is noted of it: on three nodes in containers.
+//! Access to the API and the endpoints of three nodes in containers: the clients, their certificates, and the audit log.
 
 use std::process::Command;
 
@@ -16,7 +16,7 @@ pub mod long {
 
     /// A stranger reaches health and the discovery of joins, and leaves no trace in the audit log. A revoked certificate is
     /// refused by each node. All certificates are renewed by one command, node by node, while a client writes.
-    pub fn strangers_get_nothing_and_certificates_are_revoked_and_renewed_while_a_client_writes() {
+    pub fn anonymous_clients_get_nothing_and_certificates_are_renewed() {
         let scenario = Scenario::formed("access");
         Upgrade::of(&scenario);
         a_stranger_reaches_health_alone_and_is_not_noted(&scenario);
@@ -25,7 +25,7 @@ pub mod long {
         all_certificates_are_renewed_while_a_client_writes(&scenario);
     }
 
-    /// What the API server on cp1 answers to a request without a credential.
+    /// The answer of the API server on cp1 to a request without a credential.
     fn anonymous(scenario: &Scenario, path: &str) -> String {
         let server = endpoint::address(scenario, "cp1");
         let command = format!(

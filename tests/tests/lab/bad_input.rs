@@ -23,7 +23,7 @@ fn is_refused(scenario: &Scenario, vm: &str, code: &str) {
     scenario.cut(vm);
 }
 
-/// Somebody who is no control node has an address of the lab's network, for as long as `meanwhile` takes.
+/// A host that is no control-plane node has an address of the lab's network, for as long as `meanwhile` takes.
 fn with_address_taken(scenario: &Scenario, address: std::net::Ipv4Addr, meanwhile: impl FnOnce()) {
     let taken = format!("{address}/24");
     let change = |verb: &str| {
@@ -38,11 +38,11 @@ fn with_address_taken(scenario: &Scenario, address: std::net::Ipv4Addr, meanwhil
 pub mod short {
     use super::*;
 
-    /// What the OVF's types and qualifiers allow no property to be.
+    /// Values that the OVF's types and qualifiers refuse.
     const NOT_TAKEN: [(&str, &str); 3] =
         [(keys::ADDRESS, "192.168.77.eleven/24"), (keys::TIMEOUT_FACTOR, "much"), (keys::VXLAN_PORT, "70000")];
 
-    /// What vCenter refuses is refused in the lab, and makes no VM.
+    /// The lab refuses the values that vCenter refuses, and creates no VM.
     fn an_import_with_what_the_form_does_not_take_is_refused(scenario: &Scenario) {
         let mut properties = scenario.properties("cp1");
         properties.extend(NOT_TAKEN.map(|(key, value)| (key.to_owned(), value.to_owned())));
@@ -52,8 +52,8 @@ pub mod short {
         assert!(!scenario.lab().vms().unwrap().contains(&"refused".to_owned()));
     }
 
-    /// Environments and properties that cannot be used, one after the other in the drive of a VM that goes on running:
-    /// a CD-ROM that a person has made holds also what vCenter would not take.
+    /// Environments and properties that cannot be used, one after the other, in the drive of a running VM. A CD-ROM that the operator
+    /// has made may have values that vCenter would refuse.
     pub fn bad_properties_are_named_and_nothing_is_formatted() {
         let scenario = Scenario::prepare(&Setting::three("input"));
         let lab = scenario.lab();
@@ -71,7 +71,7 @@ pub mod short {
             (good[..good.len() / 2].to_owned(), &["environment.truncated"]),
             (good.replace("</Environment>", "</Environmen>"), &["environment.malformed"]),
             (format!("{}{bomb}{}", &good[..declared], &good[declared..]), &["environment.entities"]),
-            // A form that nobody has filled in, on a new node.
+            // An empty form, on a new node.
             (
                 untouched,
                 &[
@@ -82,7 +82,7 @@ pub mod short {
                     "access.none: ssh-authorized-keys",
                 ],
             ),
-            // What one property says.
+            // Values of one property.
             (
                 form(&[[(keys::NODE_NAME, "")].as_slice(), &NOT_TAKEN].concat()),
                 &[
@@ -92,7 +92,7 @@ pub mod short {
                     "property.out-of-range: vxlan-port",
                 ],
             ),
-            // What does not go together.
+            // Values that contradict each other.
             (
                 form(&[
                     (keys::API_VIP, "192.168.77.12"),
@@ -138,8 +138,8 @@ pub mod short {
             && findings.iter().all(|finding| errors.iter().any(|error| error.starts_with(finding)))
     }
 
-    /// An address for a second adapter waits for that adapter; then it is there
-    /// with its routes. Servers that do not answer are named and stop nothing.
+    /// An address for a second adapter waits for that adapter. Then the node has it with its routes. Servers that do not answer are
+    /// named and stop nothing.
     pub fn a_second_adapter_gets_its_address_and_routes() {
         let scenario = Scenario::prepare(&Setting {
             properties: &[
@@ -187,7 +187,7 @@ pub mod short {
         is_refused(&scenario, "bare", "network.no-adapter");
         assert_eq!(written(&lab.disk_file(lab.disks("bare").unwrap()[0])), 0);
 
-        // Somebody else on the network has the node's address already.
+        // Another host on the network has the node's address already.
         let own = lab.plan().nodes[0].address;
         with_address_taken(&scenario, own, || is_refused(&scenario, "cp1", "address.in-use"));
         assert_eq!(written(&lab.disk_file(blank)), 0);

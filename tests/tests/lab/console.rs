@@ -17,11 +17,11 @@ fn boot(scenario: &Scenario) -> anyhow::Result<String> {
     scenario.lab().run_inside("cp1", &["cat", "/proc/sys/kernel/random/boot_id"], WORK)
 }
 
-/// Somebody at the VM's keyboard, who has no password, presses Ctrl+Alt+Del more often than systemd takes for a wish to
-/// restart at once (seven times within two seconds: systemd-system.conf(5)). Gives which start of the system it was and is.
+/// Presses Ctrl+Alt+Del at the VM's keyboard, without a password. The number of presses would make systemd restart at once (seven
+/// times within two seconds: systemd-system.conf(5)). Returns the identity of the system's start, before and afterwards.
 fn nobody_restarts_it_by_its_keyboard(scenario: &Scenario) -> String {
-    // What came from the keyboard so far, in interrupts of its controller: each key gives one or more when it is pressed
-    // and when it is let go. Some are lost where processors are emulated.
+    // The input of the keyboard so far, in interrupts of its controller: each key gives one or more when it is pressed
+    // and when it is released. Some are lost where processors are emulated.
     let heard = || -> anyhow::Result<u64> {
         let said = scenario.lab().run_inside("cp1", &["cat", "/proc/interrupts"], WORK)?;
         let counts = said.lines().filter(|line| line.trim_end().ends_with("i8042"));
@@ -50,8 +50,8 @@ pub mod long {
     const ANOTHER: &str = "another & longer one";
     const SLOWED: &str = "The next try is possible in";
 
-    /// From the form that mends a wrong gateway to the reset: what a person does there.
-    pub fn a_node_is_mended_kept_and_reset_from_its_console() {
+    /// The operator's work at the console: from the form that corrects a wrong gateway to the reset.
+    pub fn node_is_corrected_and_reset_on_its_console() {
         let scenario = Scenario::prepare(&Setting {
             hardware: Some(Hardware::Quick),
             properties: &[(keys::GATEWAY, "10.1.2.3"), (keys::CONSOLE_PASSWORD_HASH, HASH)],
@@ -64,7 +64,7 @@ pub mod long {
         terminal.shows("[gateway.off-subnet]", WORK);
         terminal.print("status with a wrong property");
 
-        // Nothing is to be protected yet: everybody may mend it.
+        // Nothing is protected yet: each user of the console may correct it.
         terminal.opens_the_form("is not in the node's subnet", WORK);
         let gateway = scenario.lab().plan().bridge.split('/').next().unwrap_or_default().to_owned();
         terminal.press(&[key::CLEAR, &gateway, key::SAVE]);
@@ -192,9 +192,9 @@ pub mod long {
         }
     }
 
-    /// The clock of the hardware is years behind, and the VM's scratch disk knows no better: the time
-    /// on the data disk is the floor, the node works, and a time server puts the clock right.
-    pub fn a_node_whose_clock_is_far_off_works_and_is_put_right() {
+    /// The clock of the hardware is years behind, and the VM's scratch disk has no later time. The node uses the time on the data
+    /// disk, and works. A time server then corrects the clock.
+    pub fn node_works_while_its_clock_is_far_off() {
         let scenario = Scenario::prepare(&Setting {
             hardware: Some(Hardware::Quick),
             properties: &[(keys::NTP_SERVERS, "192.168.77.1")],

@@ -24,9 +24,9 @@ pub mod long {
         named.map(|(name, _)| name.to_owned()).collect()
     }
 
-    /// Bad properties are mended on the node itself, and it goes on without
-    /// being deployed again. Afterwards what may still change can be changed.
-    pub fn bad_properties_are_mended_on_the_node() {
+    /// Bad properties are corrected on the node itself, and it continues without another deployment. Afterwards the properties that
+    /// may still change can be changed.
+    pub fn bad_properties_are_corrected_on_the_node() {
         let scenario = Scenario::prepare(&Setting::one("mend"));
         let lab = scenario.lab();
         let good = lab.environment("cp1").unwrap();
@@ -47,7 +47,7 @@ pub mod long {
         let kept = scenario.inside("cp1", &["ls", "/run/kaas"]);
         assert!(!kept.contains("overrides.json"), "{kept}");
 
-        // What may change on a formed node is changed, and what may not is refused.
+        // Properties that may change on a formed node are changed, and others are refused.
         let said = scenario.inside("cp1", &["kaas-agent", "configure", "search-domains=lab.example.com"]);
         assert!(said.contains("was restarted"), "{said}");
         scenario.wait("the search domain to be used", MOMENT, || {
@@ -58,9 +58,8 @@ pub mod long {
         scenario.soon_says("cp1", "kaas: ready");
     }
 
-    /// A node loses its power as soon as it reaches each step of forming; once
-    /// it is left in peace it becomes Ready, with one etcd member.
-    pub fn a_node_that_is_cut_off_at_every_step_forms_its_cluster() {
+    /// A node loses its power when it reaches each step of forming. After the last cut it becomes Ready, with one etcd member.
+    pub fn node_cut_at_each_step_forms_its_cluster() {
         let scenario = Scenario::prepare(&Setting::one("cuts"));
         let lab = scenario.lab();
         let mut cut = BTreeSet::new();
@@ -84,8 +83,8 @@ pub mod long {
         Workload::start(&scenario, "cp1", MOMENT).is_reached_by_name_from("cp1");
     }
 
-    /// Certificates that end soon are renewed while the cluster works: the node gives the virtual
-    /// address up first, and who writes through it hardly notices.
+    /// Certificates that expire soon are renewed while the cluster works: the node yields the virtual IP first. Clients that
+    /// write through it lose almost nothing.
     pub fn certificates_are_renewed_in_a_running_cluster() {
         let scenario = Scenario::formed("renew");
         let node = scenario.address_holder();
@@ -116,9 +115,8 @@ pub mod long {
         scenario.ready(&ALL, MOMENT);
     }
 
-    /// A node that was off for so long that nothing it holds is valid any more
-    /// is the same node again, without anybody's help.
-    pub fn a_node_whose_certificates_have_expired_heals_itself_at_boot() {
+    /// A node that was off until all its certificates expired is the same node again, without an operator.
+    pub fn node_with_expired_certificates_renews_them_at_boot() {
         let scenario = Scenario::ready_one(&Setting::one("expired"));
         let identity = scenario.cluster_identity();
         scenario.wait("the kubelet to have a certificate of its own making", MOMENT, || {

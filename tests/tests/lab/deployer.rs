@@ -1,4 +1,4 @@
-//! The deployer's way in: by his key and what the hypervisor shows, until `configure` takes it away.
+//! The deployer's access: by the key and the fingerprints that the hypervisor shows, until `configure` removes the key.
 
 pub mod long {
     use contract::deployer::{Fingerprint, Fingerprints, PrivateKey, USERS};
@@ -12,9 +12,8 @@ pub mod long {
 
     const SHOWN: &str = "/run/host/kaas/fingerprints.json";
 
-    /// The lab's own way in is the deployer's: it is there once the cluster has formed, ends with the key, and comes back
-    /// with it.
-    pub fn a_deployer_gets_in_by_his_key_and_what_is_shown_until_it_is_changed() {
+    /// The lab uses the deployer's access. It exists once the cluster has formed, ends with the key, and returns with it.
+    pub fn deployer_is_admitted_until_the_key_changes() {
         let scenario = Scenario::ready_one(&Setting::one("deployer"));
         let lab = scenario.lab();
         let own = scenario.properties("cp1")[DEPLOYER_PUBLIC_KEY].clone();
@@ -36,7 +35,7 @@ pub mod long {
         scenario.wait("the agent to tell of it", CHECK, || has(&scenario, "cp1", "fingerprints.changed"));
         assert_eq!(scenario.inside("cp1", &["cat", SHOWN]), shown);
 
-        // A key that is none of the lab's comes in its place.
+        // A key that the lab does not have replaces it.
         let new = PrivateKey::draw().unwrap();
         let public = new.public().unwrap();
         scenario.inside("cp1", &["kaas-agent", "configure", &format!("{DEPLOYER_PUBLIC_KEY}={public}")]);

@@ -17,9 +17,9 @@ use scenarios::put_server::PutServer;
 use scenarios::scenario::{ALL, FORMING, MOMENT, Scenario, Setting};
 use serde_json::Value;
 
-use crate::wire::nobody_hears;
+use crate::wire::traffic_does_not_contain;
 
-/// What the agent on a node refuses, and why.
+/// The agent's refusal of a command on a node.
 fn refused(scenario: &Scenario, node: &str, arguments: &[&str]) -> String {
     let command = [&["kaas-agent"], arguments].concat();
     match scenario.lab().run_inside(node, &command, MOMENT) {
@@ -43,7 +43,7 @@ fn copy_into(scenario: &Scenario, node: &str, from: &Path, to: &str) {
 const OPERATORS_PRIVATE: &str = include_str!("../../../contract/src/recovery/fixtures/key.pem");
 const OPERATORS_PUBLIC: &str = "MCowBQYDK2VuAyEA/DoJm6hfsJqbEyg0JLDi0H2Awpo3L9imdu1DxxLkqDs=";
 
-/// What no file of etcd and no snapshot may hold.
+/// A word that no file of etcd and no snapshot may contain.
 const PLANTED: &str = "planted-4c1f9e7d2b6a8053";
 
 fn plant(scenario: &Scenario) {
@@ -55,7 +55,7 @@ fn planted(scenario: &Scenario) -> String {
     String::from_utf8(BASE64_STANDARD.decode(word).unwrap()).unwrap()
 }
 
-/// What a snapshot target gets has the word of the ConfigMap, and not that of the Secret.
+/// Snapshots at a snapshot target have the word of the ConfigMap, and not that of the Secret.
 fn nowhere_in_what_is_sent_away(scenario: &Scenario) {
     let server = PutServer::start(scenario, beside(endpoint::address(scenario, "cp1"), 1));
     agent(scenario, "cp1", &["snapshot", "save"]);
@@ -71,7 +71,7 @@ fn nowhere_in_what_is_sent_away(scenario: &Scenario) {
     scenario.reached("the snapshot target has no Secret");
 }
 
-/// What stands in a ConfigMap.
+/// The word in a ConfigMap.
 const SHOWN: &str = "shown-4c1f9e7d2b6a8053";
 
 /// The word is found by the same search where it is, in a ConfigMap, and nowhere in the Secret's form.
@@ -121,7 +121,7 @@ pub mod long {
 
     /// A node loses its data disk: the survivors admit a blank one, the first of
     /// the list here, with a code that opens nothing afterwards.
-    pub fn a_lost_node_is_replaced_with_a_one_time_code() {
+    pub fn lost_node_is_replaced_with_a_code() {
         let scenario = Scenario::formed("replace");
         scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
         let identity = scenario.cluster_identity();
@@ -150,14 +150,14 @@ pub mod long {
         power_on_blank(&scenario, "cp1", &code);
         refuses(&scenario, "cp1", "kaas: error cluster.exists: ");
 
-        // The lost disk turns up again, and somebody gives it back to the node.
+        // The lost disk is found, and attached to the node again.
         scenario.cut("cp1");
         take_out(&scenario, "cp1");
         scenario.lab().attach_disk("cp1", lost).unwrap();
         scenario.power_on(&["cp1"]);
         scenario.soon_says("cp1", "kaas: error disk.held-elsewhere: ");
         agent(&scenario, "cp1", &["force-adopt", "--confirm", "cp1"]);
-        // It restarts; a container is off then, and whoever runs it powers it on.
+        // It restarts. A container is off then, and the test powers it on.
         let off = || Ok(scenario.lab().power_state("cp1")? == PowerState::Off);
         scenario.wait("cp1 to go down for its restart", MOMENT, off);
         scenario.power_on(&["cp1"]);
@@ -169,14 +169,14 @@ pub mod long {
         assert!(why.contains("quorum"), "{why}");
     }
 
-    /// The cluster is turned back to a snapshot that the operator's command had pulled over TLS: on
-    /// each of the three nodes, the others as the first one says.
-    pub fn a_cluster_is_turned_back_to_a_backup_on_all_nodes() {
+    /// Restores a snapshot that the operator's command had pulled over TLS, on each of the three nodes. The first node prints the
+    /// code for the others.
+    pub fn cluster_is_restored_on_all_nodes() {
         let scenario = Scenario::formed("backup");
         let lab = scenario.lab();
         let (identity, members) = (scenario.cluster_identity(), scenario.etcd_members("cp1").len());
         scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
-        nobody_hears(&scenario, PLANTED, || {
+        traffic_does_not_contain(&scenario, PLANTED, || {
             plant(&scenario);
             assert_eq!(planted(&scenario), PLANTED);
         });
@@ -236,7 +236,7 @@ pub mod long {
         scenario.wait("the cluster to be the restored one after a power cut of all", FORMING, || is_there("since"));
     }
 
-    /// A kubeconfig with the same server and authority and a certificate that another authority has signed.
+    /// A kubeconfig with the same server and CA, and a certificate that another CA has signed.
     fn strangers(kubeconfig: &str) -> String {
         let directory = tempfile::tempdir().unwrap();
         let (key, certificate) = (directory.path().join("key"), directory.path().join("certificate"));
@@ -263,9 +263,9 @@ pub mod long {
         lines.collect()
     }
 
-    /// The only node is gone for good. A new one, whose cluster has authorities of its own, gets the Secrets of a backup
-    /// back with the operator's key, and not without it.
-    pub fn a_cluster_that_lost_all_its_nodes_gets_its_secrets_back() {
+    /// The only node is gone for good. A new one, whose cluster has other CAs, restores the Secrets of a backup with the operator's
+    /// key, and not without it.
+    pub fn cluster_without_nodes_gets_its_secrets_back() {
         let setting = Setting { properties: &[(RECOVERY_PUBLIC_KEY, OPERATORS_PUBLIC)], ..Setting::one("worst") };
         let scenario = Scenario::ready_one(&setting);
         let lab = scenario.lab();
@@ -313,7 +313,7 @@ pub mod long {
         assert!(opened.status.success(), "{opened:?}");
         copy_into(&scenario, "cp1", Path::new(&path("keys")), "/var/tmp/keys");
         agent(&scenario, "cp1", &[&restore[..], &["--recovered-keys", "/var/tmp/keys"]].concat());
-        // The administrator's credentials of the lost cluster open nothing any more: asked inside.
+        // The cluster no longer admits the administrator's credentials of the lost cluster. The test asks inside.
         let ask = ["kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", "get", "secret", "planted"];
         let ask = [&ask[..], &["--output=jsonpath={.data.word}"]].concat();
         scenario.wait("the Secret to be there again", FORMING, || {
@@ -343,7 +343,7 @@ pub mod long {
 
     /// Two data disks are gone: the third node restores a snapshot alone, after it was cut off while it did, and the others
     /// are replaced.
-    pub fn a_cluster_that_lost_its_quorum_is_restored_from_a_snapshot() {
+    pub fn cluster_without_quorum_is_restored() {
         let scenario = Scenario::formed("restore");
         scenario.wait("the leader's node to have taken a snapshot by itself", MOMENT * 2, || {
             let lists = |node: &&str| agent(&scenario, node, &["snapshot", "list", "--output", "json"]);
@@ -386,7 +386,7 @@ pub mod long {
         assert_eq!(both(), ("yes".to_owned(), "yes".to_owned()));
         assert_eq!(scenario.cluster_identity(), identity);
 
-        // Who took a lost one's place is of the restored cluster: its disk is no old one after a power cut.
+        // The node that replaced a lost one is part of the restored cluster: after a power cut its disk is no old copy.
         scenario.cut("cp1");
         scenario.reached("cp1, which was replaced, is cut off");
         scenario.power_on(&["cp1"]);

@@ -14,7 +14,7 @@ const FILLING: Duration = Duration::from_secs(1200);
 /// The alarm is lifted at the third look, one each two minutes: compacted, defragmented, lifted.
 const HEALING: Duration = Duration::from_secs(900);
 
-/// Of three nodes each is defragmented at a look of its own.
+/// Each of three nodes is defragmented by a separate check.
 const HEALING_THREE: Duration = Duration::from_secs(1800);
 
 /// Plants files that pass for snapshots of long ago until less than a seventh of the data disk is free.
@@ -25,7 +25,7 @@ const FILL_WITH_SNAPSHOTS: &str = "
         day=$(( day + 1 ))
     done";
 
-/// Writes a mebibyte at a time until etcd refuses, and says what it says then. What fails for another reason, as on a
+/// Writes a mebibyte at a time until etcd refuses, and returns its message. A write that fails for another reason, as on a
 /// busy machine, is tried again.
 fn fill() -> String {
     let put = ETCDCTL.join(" ");
@@ -44,7 +44,7 @@ fn fill() -> String {
     )
 }
 
-/// What Kubernetes says of a node's condition Ready.
+/// The status of a node's condition Ready.
 fn says_ready(scenario: &Scenario, node: &str) -> String {
     let path = r#"--output=jsonpath={.status.conditions[?(@.type=="Ready")].status}"#;
     scenario.kubectl(&["get", "node", node, path])
@@ -73,17 +73,17 @@ fn written(scenario: &Scenario, name: &str) -> String {
 pub mod long {
     use super::*;
 
-    /// Somebody fills etcd on the smallest data disk there is: it raises its alarm long before the disk is full, old
-    /// snapshots make room meanwhile, and all is read as before, also after the node has lost its power. Once objects are
-    /// deleted the agent compacts, defragments and lifts the alarm by itself.
-    pub fn a_full_store_is_read_and_serves_again_once_objects_are_deleted() {
+    /// The test fills etcd on the smallest data disk. etcd raises its alarm long before the disk is full. The node removes old
+    /// snapshots meanwhile. All data can be read as before, also after a power cut. Once objects are deleted, the agent compacts,
+    /// defragments and lifts the alarm by itself.
+    pub fn full_store_serves_again_after_deletions() {
         let scenario = Scenario::ready_one(&Setting::one("store"));
         let lab = scenario.lab();
         scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
         agent(&scenario, "cp1", &["snapshot", "save"]);
         let snapshots = || scenario.inside("cp1", &["sh", "-ec", "ls /data/snapshots"]);
         let taken = snapshots().lines().filter(|name| name.ends_with(".db")).count();
-        // What is left of years, until a seventh of the disk is free.
+        // Old snapshots, until a seventh of the disk is free.
         scenario.inside("cp1", &["sh", "-ec", FILL_WITH_SNAPSHOTS]);
         let planted = snapshots().lines().count() - taken;
         assert!(planted > 2, "{planted} snapshots were planted");
@@ -105,7 +105,7 @@ pub mod long {
         };
         is_full();
 
-        // Nobody could delete anything on a node that waits for etcd to be well.
+        // On a node that waits for a healthy etcd, no client could delete anything.
         scenario.cut("cp1");
         scenario.power_on(&["cp1"]);
         scenario.soon_says("cp1", "kaas: ready");
@@ -122,10 +122,10 @@ pub mod long {
         assert!(size.trim().parse::<u64>().unwrap() < 100 << 20, "the database was not defragmented: {size}");
     }
 
-    /// A store is full while one of three nodes is off, which Kubernetes calls not ready. The two that are there lift the
-    /// alarm. Filled again, it is full when the third comes back: its kubelet can tell nobody that it is ready, its boot
-    /// waits, and it does its part for the store all the same.
-    pub fn a_full_store_heals_without_a_node_that_is_away_and_with_one_that_comes_back() {
+    /// The store is full while one of three nodes is off, which Kubernetes reports as not ready. The other two nodes lift the
+    /// alarm. The store is filled again before the third node returns. Its kubelet cannot report that it is ready, and its boot
+    /// waits. It does its part for the store nevertheless.
+    pub fn full_store_heals_while_a_node_is_away() {
         let scenario = Scenario::formed("store3");
         scenario.cut("cp3");
         scenario.wait("cp3 to count as lost", FORMING, || Ok(says_ready(&scenario, "cp3") == "Unknown"));

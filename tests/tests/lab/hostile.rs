@@ -1,4 +1,4 @@
-//! What a hostile network, and a hostile pod, find of a cluster that runs: a part of the story of three nodes.
+//! A hostile network and a hostile pod try to reach a running cluster: a part of the scenario of three nodes.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -10,12 +10,12 @@ use scenarios::network_outsider::{NetworkOutsider, beside, pod_address};
 use scenarios::scenario::{ALL, MOMENT, Scenario};
 use scenarios::workload::Workload;
 
-/// How long a claim of the virtual IP counts, in hundredths of a second: the longest time between two that there is, and
-/// the shortest that nodes use.
+/// Intervals between claims of the virtual IP, in hundredths of a second: nearly the longest that VRRP allows, and the
+/// shortest that nodes use.
 const LASTING: u16 = 4000;
 const BRIEF: u16 = 100;
 
-/// A stranger finds of each node what the table of ports says, and neither he nor a pod gets anything else.
+/// A host outside of the cluster reaches the ports of the table on each node. Neither that host nor a pod reaches others.
 pub fn strangers_and_pods_get_what_the_table_says(scenario: &Scenario, workload: &Workload<'_>) {
     let stranger = NetworkOutsider::beside_the_nodes(scenario);
     let pod = NetworkOutsider::among_the_pods_of(scenario, "cp1");
@@ -65,11 +65,11 @@ fn what_the_table_names_is_open_and_nothing_else(scenario: &Scenario, stranger: 
     }
 }
 
-/// What a pod in the host's network asks for beside the table.
+/// The port of a pod in the host's network, in addition to the table.
 const HOST_PORT: u16 = 18_080;
 
-/// A pod in the host's network opens its port to everybody, and closes it when it goes. Meanwhile somebody takes the
-/// firewall away: it is laid again, that port included.
+/// A pod in the host's network opens its port to all hosts, and closes it at its end. Meanwhile the test removes the
+/// firewall: the node loads the rules again, with that port.
 fn a_host_port_is_open_while_its_pod_is_there_and_a_firewall_that_is_taken_away_comes_back(
     scenario: &Scenario,
     stranger: &NetworkOutsider,
@@ -136,8 +136,8 @@ fn a_service_with_a_node_port_is_reached_on_each_node(
     );
 }
 
-/// Whoever comes from another network than the administrators' gets neither SSH nor the endpoint; nodes and clients of the
-/// API come as before.
+/// Hosts of another network than the administrators' reach neither SSH nor the endpoint. Nodes and clients of the API are
+/// admitted as before.
 fn administrators_are_those_who_are_named(scenario: &Scenario, stranger: &NetworkOutsider) {
     let node = address(scenario, "cp3");
     let all = [ports::SSH, ports::API, ports::NODE];

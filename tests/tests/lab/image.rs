@@ -1,12 +1,11 @@
-//! What the image has for its administrator, and what it has not for others; and
-//! the container images that it carries.
+//! The tools of the image for administrators, the rights of other users, and the container images of the image.
 
 use contract::image::{CARRIED, reference};
 use contract::properties::{GATEWAY, REGISTRY_MIRROR};
 use scenarios::scenario::{MOMENT, Scenario};
 
 /// Looks at a node that is ready.
-pub fn an_administrator_finds_the_tools_and_nobody_else_gets_rights(scenario: &Scenario) {
+pub fn administrators_have_tools_and_others_no_rights(scenario: &Scenario) {
     let admin = |command: &str| scenario.inside("cp1", &["runuser", "-u", "admin", "--", "sh", "-c", command]);
 
     let gateway = scenario.properties("cp1")[GATEWAY].clone();
@@ -32,12 +31,12 @@ pub fn an_administrator_finds_the_tools_and_nobody_else_gets_rights(scenario: &S
     assert_eq!([count("loaded"), count("0")], [debians.len(); 2], "start limits of Debian's units: {limits}");
 }
 
-/// Keys at the console neither restart the node nor reach anything but the console: a login prompt there is on no
-/// terminal and no serial line.
+/// Keys at the console do not restart the node, and reach only the console: no terminal and no serial line has a login
+/// prompt.
 pub fn keys_at_the_console_restart_nothing(scenario: &Scenario) {
     let begun = || scenario.inside("cp1", &["cut", "--delimiter= ", "--fields=22", "/proc/1/stat"]);
     let before = begun();
-    // What the kernel tells systemd of Ctrl+Alt+Del, more than seven times within two seconds (systemd-system.conf(5)).
+    // The kernel's signal to systemd for Ctrl+Alt+Del, more than seven times within two seconds (systemd-system.conf(5)).
     scenario.inside("cp1", &["sh", "-ec", "for _ in 1 2 3 4 5 6 7 8 9 10; do kill -INT 1; done"]);
     let jobs = scenario.inside("cp1", &["systemctl", "list-jobs", "--no-legend"]);
     assert!(!jobs.contains("reboot.target") && !jobs.contains("shutdown.target"), "{jobs}");
@@ -51,9 +50,9 @@ pub fn keys_at_the_console_restart_nothing(scenario: &Scenario) {
     assert_eq!(scenario.inside("cp1", &["sh", "-ec", sysrq]).trim(), "kernel.sysrq = 0");
 }
 
-/// A registry mirror stands for all registries from when an administrator names it until he takes it away, at once: the
-/// container runtime goes on as it is.
-pub fn a_registry_mirror_comes_and_goes_beside_a_runtime_that_goes_on(scenario: &Scenario) {
+/// A registry mirror serves all registries as soon as an administrator sets it, until the administrator removes it. The
+/// container runtime does not restart.
+pub fn registry_mirror_changes_without_a_restart_of_containerd(scenario: &Scenario) {
     const MIRRORS: &str = "/etc/containerd/certs.d/_default/hosts.toml";
     let process = || {
         let show = ["systemctl", "show", "--property=MainPID", "--value", "containerd.service"];
@@ -64,7 +63,7 @@ pub fn a_registry_mirror_comes_and_goes_beside_a_runtime_that_goes_on(scenario: 
     };
     let before = process();
     assert!(before.parse::<u32>().is_ok_and(|process| process > 1), "the container runtime is the process {before:?}");
-    // An address of those for documentation (RFC 5737): nobody is asked for anything.
+    // An address for documentation (RFC 5737): no host gets a request.
     configure("https://192.0.2.1");
     scenario.wait("the registry mirror to stand for all registries", MOMENT, || {
         Ok(scenario.lab().run_inside("cp1", &["grep", "--quiet", "https://192.0.2.1", MIRRORS], MOMENT).is_ok())
@@ -77,7 +76,7 @@ pub fn a_registry_mirror_comes_and_goes_beside_a_runtime_that_goes_on(scenario: 
 }
 
 /// It is brought back, safe from the kubelet's clearing away.
-pub fn a_carried_container_image_that_went_missing_is_brought_back(scenario: &Scenario) {
+pub fn missing_container_image_is_imported_again(scenario: &Scenario) {
     let name = reference("coredns", CARRIED);
     let images = || -> anyhow::Result<serde_json::Value> {
         let text = scenario.lab().run_inside("cp1", &["crictl", "images", "--output=json"], MOMENT)?;

@@ -12,7 +12,7 @@ pub mod long {
     use scenarios::tenant::Tenant;
     use scenarios::terminal::{Terminal, key};
 
-    /// What a form has otherwise, the code of the refusal, and words of it.
+    /// The other values of a form, the code of the refusal, and words of it.
     type Form<'a> = (&'a [(&'a str, &'a str)], &'a str, &'a str);
 
     /// A hash that is no cluster's.
@@ -20,7 +20,7 @@ pub mod long {
 
     /// Each thing that keeps a worker out has its code, and is said on its console. While the API is away a worker says so,
     /// and joins once it is back.
-    pub fn what_keeps_a_worker_out_is_named_and_an_api_that_is_away_is_waited_for() {
+    pub fn refused_worker_shows_code_and_waits_for_api() {
         let older = OtherImage::of_tenants("0.2.9", "1.20.0");
         // A tenant takes its host's network, and nothing else of it.
         let host = Scenario::prepare(&Setting::one("host-j"));
@@ -59,7 +59,7 @@ pub mod long {
         skewed.is_refused("join.version-skew", "this image carries 1.20");
         scenario.cut(&skewed.vm);
 
-        // Who has the address is on, and then off: the network says the one, the cluster the other.
+        // The owner of the address is on, and then off. The network reports the first case, the cluster the second one.
         scenario.cut(&by_hand.vm);
         by_hand.is_given(&[(keys::ADDRESS, &format!("{}/{}", addresses.first, addresses.prefix))]);
         scenario.power_on(&[&by_hand.vm]);
@@ -94,7 +94,7 @@ pub mod long {
     }
 
     /// It is given a new token in each way that there is, and each time it is the same node of its cluster again.
-    pub fn a_worker_whose_certificate_has_expired_joins_again_by_its_form_its_console_and_its_deployer() {
+    pub fn worker_with_expired_certificate_joins_with_another_token() {
         let host = Scenario::prepare(&Setting::one("host-x"));
         let scenario = host.tenant("tx", "1", "1");
         let (tenant, lab) = (Tenant::of(&scenario), scenario.lab());

@@ -1,4 +1,4 @@
-//! Kubernetes is taken to the next minor on the container engine, after an image swap, while a client writes.
+//! Upgrades Kubernetes to the next minor version on the container engine, after an image swap, while a client writes.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use scenarios::scenario::{ALL, FORMING, MOMENT, Scenario, Setting};
 use scenarios::upgrade::Upgrade;
 use scenarios::writer::Writer;
 
-/// A node that yields, drains and starts its control plane anew.
+/// The time for a node to yield, drain and restart its control plane.
 const NODE: Duration = Duration::from_secs(300);
 
-/// What no upgrade may change: machine IDs, authorities, etcd's members.
+/// Parts that no upgrade may change: machine IDs, CAs, etcd's members.
 fn kept(scenario: &Scenario) -> Vec<(String, Vec<String>)> {
     let files = "cat /etc/machine-id; sha256sum /etc/kubernetes/pki/*ca.crt /etc/kubernetes/pki/etcd/ca.crt";
     let of = |node: &str| {
@@ -20,7 +20,7 @@ fn kept(scenario: &Scenario) -> Vec<(String, Vec<String>)> {
     ALL.into_iter().map(of).collect()
 }
 
-/// Whether a node is on its way to the next minor; an error while it cannot be asked.
+/// Whether a node is being upgraded to the next minor version. An error while it does not answer.
 fn is_under_way(scenario: &Scenario, node: &str) -> anyhow::Result<bool> {
     let vm = scenario.vm_of(node);
     // Nothing is to be read there before the data disk is mounted.
@@ -31,9 +31,9 @@ fn is_under_way(scenario: &Scenario, node: &str) -> anyhow::Result<bool> {
 pub mod long {
     use super::*;
 
-    /// From the minor before, one node after the other: refused while something stands in the way, continued after a
-    /// node lost its power and the command was killed, and no acknowledged write is lost.
-    pub fn the_next_minor_comes_after_the_commit_and_nothing_is_lost() {
+    /// Upgrades from the former minor version, one node after the other. The upgrade is refused while its conditions do not hold. It
+    /// continues after a power cut of a node and a killed command. No acknowledged write is lost.
+    pub fn kubernetes_upgrade_loses_nothing() {
         let setting = Setting::three("minor");
         let scenario = Scenario::prepare_from(&setting, earlier_ova::source());
         scenario.power_on(&ALL);
@@ -44,7 +44,7 @@ pub mod long {
 
         upgrade.run(&["apply", "--all-at-once"]);
         let swapped = upgrade.kubernetes();
-        // The earlier image's Kubernetes reports an earlier patch of the same minor.
+        // The earlier image's Kubernetes reports an earlier patch of the same minor version.
         assert!(swapped.starts_with("v1.36.") && swapped != kubernetes, "a swap keeps the minor: {swapped}");
         let why = upgrade.fails(&["kubernetes"]);
         assert!(why.contains("upgrade.uncommitted") && why.contains("upgrade.swap-open"), "{why}");

@@ -3,7 +3,7 @@
 use scenarios::scenario::{ALL, FORMING, Scenario};
 
 /// A controller of the node's image runs on each of the three nodes, one of them leads, and the kinds are served.
-pub fn a_controller_runs_on_each_node_and_one_leads(scenario: &Scenario) {
+pub fn each_node_runs_a_controller_and_one_leads(scenario: &Scenario) {
     let read = |kind: &str, path: &str| {
         let output = format!("--output=jsonpath={path}");
         let asked = ["--namespace=kaas-system", "get", kind, "kaas-controller", "--ignore-not-found", &output];

@@ -1,5 +1,4 @@
-//! Everyday maintenance of a node on the container engine: what a support bundle may
-//! not hold, a disk that fills up, a node that is reset.
+//! Maintenance of a node on the container engine: support bundles without secrets, a full disk, and a reset.
 
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ pub fn has(scenario: &Scenario, vm: &str, code: &str) -> anyhow::Result<bool> {
     Ok(codes(scenario, vm)?.iter().any(|own| own == code))
 }
 
-/// What a data disk is filled with.
+/// The file that fills a data disk.
 pub const FILLING: &str = "/data/filling";
 
 /// Fills a node's data disk to so many percent.
@@ -94,9 +93,9 @@ pub fn a_waiting_nodes_bundle_holds_no_planted_secret(scenario: &Scenario, node:
     scenario.reached("the bundle is searched for the deployment secret");
 }
 
-/// A node of a cluster has private keys, those of the authorities above all, and the keys of Secrets. One is planted in the
-/// log of a pod that runs, as the kubelet removes those of others; no file of the bundle has a line of any of them. Neither
-/// has an argument list, an environment or the journal.
+/// A node of a cluster has private keys, such as those of the CAs, and the keys of Secrets. The test writes one into the log of a
+/// running pod, because the kubelet removes other logs. No file of the bundle, argument list, environment or journal has a line of
+/// any of them.
 pub fn a_formed_nodes_bundle_holds_no_key(scenario: &Scenario, node: &str) {
     let sh = |script: &str| scenario.inside(node, &["sh", "-ec", script]);
     let lines = sh("cd /etc/kubernetes/pki
@@ -152,9 +151,9 @@ fn gather_a_bundle(scenario: &Scenario, node: &str) {
 pub mod long {
     use super::*;
 
-    /// Somebody fills the data disk: the node says so with what fills it, goes on, and is content
-    /// again when there is room.
-    pub fn a_disk_that_fills_up_is_a_finding_until_it_is_freed() {
+    /// The test fills the data disk. The node reports that with the largest users, and continues. The finding ends when the disk
+    /// has space again.
+    pub fn full_disk_is_a_finding_until_freed() {
         let scenario = Scenario::ready_one(&Setting::one("full"));
         fill(&scenario, "cp1", 85);
         scenario.wait("the finding of a disk that is nearly full", CHECK, || has(&scenario, "cp1", "disk.nearly-full"));
@@ -170,8 +169,8 @@ pub mod long {
         });
     }
 
-    /// A node is reset: not without its name, not without the cluster's name since it is the last one. It then
-    /// forms a cluster anew from its OVF environment, and nothing of the old one is left.
+    /// A reset needs the name of the node, and that of the cluster, because the node is the last one. The node then forms another
+    /// cluster from its OVF environment, and nothing of the former one is left.
     pub fn a_reset_node_begins_as_freshly_deployed() {
         let scenario = Scenario::ready_one(&Setting::one("reset"));
         let lab = scenario.lab();

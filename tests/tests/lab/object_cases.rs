@@ -1,5 +1,5 @@
-//! What is put to an API server of each kind: a change of an object that is there or is made, and the words in which it is refused. A
-//! part of the story of the kinds.
+//! Requests to an API server for each kind: creations and changes of objects, and the words of the refusals. A part of the scenario
+//! of the kinds.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ const ADDRESS: &str = "is not the IPv4 address of a host";
 const NETWORK: &str = "is not an IPv4 network";
 const NO_HOSTS: &str = "holds addresses that no host can have";
 
-/// What is refused when an object is made.
+/// Creations that are refused.
 pub fn made() -> Vec<(&'static str, Value, &'static str)> {
     let digest = format!("sha256:{}", "0a".repeat(32));
     let range = |first: &str, last: &str| json!({"first": first, "last": last});
@@ -169,7 +169,7 @@ pub fn made() -> Vec<(&'static str, Value, &'static str)> {
     ]
 }
 
-/// What is taken when an object is made.
+/// Creations that are accepted.
 pub fn made_and_taken() -> Vec<(&'static str, Value)> {
     let backup =
         |every: &str| json!({"spec": {"backup": {"target": "https://backup.example.com/shop/", "every": every}}});
@@ -194,7 +194,7 @@ pub fn made_and_taken() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// What is refused of an object that is there.
+/// Changes of an existing object that are refused.
 pub fn edited() -> Vec<(&'static str, Value, &'static str)> {
     let digest = format!("sha256:{}", "0b".repeat(32));
     let spec = |part: Value| json!({"spec": part});
@@ -260,7 +260,7 @@ pub fn edited() -> Vec<(&'static str, Value, &'static str)> {
     ]
 }
 
-/// What is taken of an object that is there.
+/// Changes of an existing object that are accepted.
 pub fn edited_and_taken() -> Vec<(&'static str, Value)> {
     let zone = |name: &str, datastore: &str| json!({"name": name, "cluster": "cluster-1", "datastore": datastore});
     vec![
@@ -276,7 +276,7 @@ pub fn edited_and_taken() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// What is refused of a status.
+/// Changes of a status that are refused.
 pub fn noted() -> Vec<(&'static str, Value, &'static str)> {
     let vm = |uuid: &str| json!({"uuid": uuid, "name": "shop-general-w1", "state": "Current"});
     let uuid = "0f5e2a30-7c1b-4d7e-9a55-0d6a1c5b7e21";

@@ -3,9 +3,9 @@
 pub mod long {
     use super::*;
 
-    /// Three control nodes and a small tenant. At drawn moments of each change the leader's VM loses its power: another one goes on, and in
-    /// the end all is as declared, with one VM for each Machine and nothing left of what was deleted.
-    pub fn whichever_moment_the_leader_is_cut_off_at_all_is_as_declared_at_last() {
+    /// Three control-plane nodes and a small tenant. At drawn moments of each change the leader's VM loses its power, and another
+    /// node continues. At the end all is as declared: each Machine has one VM, and nothing of deleted objects is left.
+    pub fn cuts_of_the_leader_change_no_result() {
         let directory = tempfile::tempdir().unwrap();
         let newer = built_ova::build_tenant("0.2.9", directory.path()).unwrap_or_else(|error| panic!("{error:#}"));
         let site = Site::up("leader");
@@ -29,7 +29,7 @@ pub mod long {
             );
             assert_eq!(objects.made(), objects.machines(), "a VM is its Machine's, and no other one");
         };
-        // The former VM is kept for the way back.
+        // The former VM is kept for a rollback.
         let is_newer = || {
             let vms = objects.vms();
             let (on, off): (Vec<_>, Vec<_>) = vms.iter().partition(|(_, is_on)| *is_on);

@@ -1,5 +1,5 @@
-//! What the controller's account may do with Secrets at a real API server, by its rights and by a policy, and what tenants may not do with
-//! its finalizers and with Secrets, and where no pods run: a part of the story of the kinds.
+//! Rights of the controller's account on Secrets at a real API server, by its roles and by a policy. Tenants cannot remove its
+//! finalizers, and no pod runs in their namespaces. A part of the scenario of the kinds.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use lab::obtain;
 use scenarios::api_server::ApiServer;
 use serde_json::{Value, json};
 
-/// Who asks.
+/// The account of the requests.
 const ACCOUNT: &str = "--as=system:serviceaccount:kaas-system:kaas-controller";
-/// What refuses.
+/// The policy that refuses.
 const POLICY: &str = "controller-secrets.kaas.local";
 /// How long an API server may take to know a policy.
 const MOMENT: Duration = Duration::from_secs(120);
@@ -60,8 +60,8 @@ fn taken(what: &str, answer: anyhow::Result<String>) {
     answer.unwrap_or_else(|error| panic!("{what}: {error:#}"));
 }
 
-/// Whoever has the account's token changes no application's Secret, and has Kubernetes put nobody's token into one.
-pub fn the_controllers_account_changes_no_secret_but_a_clusters_own(server: &ApiServer, cluster: &Value) {
+/// A client with the account's token changes no Secret of an application, and lets Kubernetes write no account's token into one.
+pub fn controller_account_changes_secrets_of_clusters_only(server: &ApiServer, cluster: &Value) {
     let asked = SecretsClient(server);
     let with_token = json!({"annotations": {"kubernetes.io/service-account.name": "default"}});
     let token = "kubernetes.io/service-account-token";
@@ -99,7 +99,7 @@ pub fn the_controllers_account_changes_no_secret_but_a_clusters_own(server: &Api
     ] {
         refused(what, asked.create(namespace, &made), words);
     }
-    // What has Kubernetes fill a Secret with the token of another account.
+    // With these annotations, Kubernetes fills a Secret with the token of another account.
     let filled = json!({
         "metadata": {"annotations": {"kubernetes.io/service-account.name": "admin", "kubernetes.io/service-account.uid": null}},
         "data": {"token": null},
@@ -143,7 +143,8 @@ pub fn the_controllers_account_changes_no_secret_but_a_clusters_own(server: &Api
     taken("a Provider's is let go", asked.patch("kaas-system", "dc9", &json!({"metadata": {"finalizers": null}})));
 }
 
-/// Who has clusters in a namespace by the role for that takes no finalizer of the controller's away; who runs the control cluster may.
+/// A tenant with the role for clusters in a namespace removes no finalizer of the controller. An administrator of the control cluster
+/// may.
 pub fn a_tenant_takes_no_finalizer_away(server: &ApiServer) {
     let bind =
         ["--namespace", "team-blue", "create", "rolebinding", "anna", "--clusterrole=kaas-tenant-edit", "--user=anna"];
@@ -164,8 +165,8 @@ pub fn a_tenant_takes_no_finalizer_away(server: &ApiServer) {
     taken("by who runs the control cluster", patch(&[], &Value::Null));
 }
 
-/// Who has clusters in a namespace says a word to an Operation, and changes nothing else of the journal that it is.
-pub fn a_tenant_says_a_word_to_an_operation_and_no_more(server: &ApiServer, operation: &Value) {
+/// A tenant sets the request annotation of an Operation, and changes no other field of it.
+pub fn tenants_only_annotate_operations(server: &ApiServer, operation: &Value) {
     let name = operation["metadata"]["name"].as_str().expect("a name");
     let patch = |further: &[&str], metadata: &Value| {
         let part = json!({"metadata": metadata}).to_string();
@@ -173,7 +174,7 @@ pub fn a_tenant_says_a_word_to_an_operation_and_no_more(server: &ApiServer, oper
         server.kubectl(&[&words[..], further].concat(), "")
     };
     let (anna, told) = (["--as=anna"], json!({"annotations": {"kaas.local/do": "resume"}}));
-    // As long as nobody refuses it, it is not done either.
+    // A dry run: an accepted request changes nothing.
     let tries = ["--as=anna", "--dry-run=server"];
     let nowhere = json!({"ownerReferences": [{
         "apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "00000000-0000-0000-0000-000000000001",

@@ -14,7 +14,7 @@ use tokio::runtime::Builder;
 
 const CLUSTER: &str = "/apis/kaas.local/v1alpha1/namespaces/team-blue/tenantclusters/shop";
 
-/// What is kept of a cluster that has formed, or not yet.
+/// The record of a cluster, which has formed or not.
 fn kept(formed: bool) -> control_plane::DeploymentRecord {
     let kept = json!({
         "cluster": "shop", "id": "6f1c2f0e-7a57-4b8f-9d55-2a1f0b3c4d5e", "lifecycle": "Active", "formed": formed,

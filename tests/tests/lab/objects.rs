@@ -4,7 +4,7 @@ pub mod short {
     use super::*;
 
     /// Each rule of each kind has refused something, and the examples of the documentation are taken.
-    pub fn an_api_server_takes_and_refuses_objects_as_their_rules_say() {
+    pub fn api_server_judges_objects_by_their_rules() {
         let bed = Bed::start("objects");
         bed.reached("the API server has the kinds, the policies, and one object of each");
         let mut shown = Shown::default();
@@ -31,9 +31,9 @@ pub mod short {
         object_store::holds_and_journals_are_kept_as_objects(&bed.server);
         bed.reached("holds and journals are kept as objects");
         let (_, cluster) = &bed.kinds["TenantCluster"];
-        object_secrets::the_controllers_account_changes_no_secret_but_a_clusters_own(&bed.server, cluster);
+        object_secrets::controller_account_changes_secrets_of_clusters_only(&bed.server, cluster);
         object_secrets::a_tenant_takes_no_finalizer_away(&bed.server);
-        object_secrets::a_tenant_says_a_word_to_an_operation_and_no_more(&bed.server, &bed.kinds["Operation"].1);
+        object_secrets::tenants_only_annotate_operations(&bed.server, &bed.kinds["Operation"].1);
         object_secrets::a_tenant_writes_inputs_and_reads_no_secret(&bed.server);
         object_secrets::no_pod_runs_where_clusters_are(&bed.server);
         object_secrets::the_controller_binds_only_the_roles_of_tenants(&bed.server);
@@ -76,7 +76,7 @@ struct Bed {
     server: ApiServer,
     /// By kind: where its objects are, and one of them.
     kinds: BTreeMap<String, (String, Value)>,
-    /// What the rules of all kinds say: kind and message, as the API server has them.
+    /// The rules of all kinds: kind and message, as the API server has them.
     rules: BTreeSet<(String, String)>,
 }
 
@@ -85,7 +85,7 @@ fn workspace() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// What an API server says of what it was asked.
+/// The status and message of an API server's answer.
 fn said(answer: &Answer) -> String {
     let status: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     format!("{} {}", answer.status, status["message"].as_str().unwrap_or_default())
@@ -180,7 +180,7 @@ impl Bed {
             .unwrap_or_else(|error| panic!("{error:#}"));
     }
 
-    /// Has an object made that is like the one that is there but for this. Nothing is kept.
+    /// Requests the creation of an object that is like the existing one except for this change. Nothing is stored.
     fn make(&self, kind: &str, change: &Value) -> Answer {
         let (path, object) = &self.kinds[kind];
         let (mut made, path) = (object.clone(), path.replace("/namespaces/team-blue", "/namespaces/other"));
@@ -200,7 +200,7 @@ impl Bed {
         format!("{path}/{}", object["metadata"]["name"].as_str().expect("a name"))
     }
 
-    /// Has the object that is there changed. Nothing is kept.
+    /// Requests a change of the existing object. Nothing is stored.
     fn edit(&self, kind: &str, change: &Value) -> Answer {
         self.ask(Method::PATCH, &format!("{}?dryRun=All", self.place(kind)), Some(change))
     }
@@ -273,18 +273,18 @@ fn a_minor_goes_back_until_it_is_reached(bed: &Bed, shown: &mut Shown) {
         taken.iter().for_each(|minor| bed.takes(KIND, Bed::edit, &version(minor)));
         refused.iter().for_each(|minor| bed.refuses(shown, KIND, Bed::edit, &version(minor), words));
     };
-    // Nothing runs yet: what was mistyped can be taken back.
+    // Nothing runs yet: a typing mistake can be corrected.
     judged(shown, &["1.35", "1.36", "1.37"], &["1.34", "1.38"]);
     bed.keeps(KIND, "/status", &reached("1.36"));
     judged(shown, &["1.36", "1.37"], &["1.35", "1.38"]);
     bed.keeps(KIND, "", &version("1.37"));
-    // Some control nodes run 1.37, and one does not come up: the way back is there, and no step further is.
+    // Some control-plane nodes run 1.37, and one does not start: a rollback is allowed, and no further step.
     judged(shown, &["1.36", "1.37"], &["1.35", "1.38"]);
     // The image before does not carry it, and both go back in one edit.
     bed.takes(KIND, Bed::edit, &json!({"spec": {"version": "1.36", "image": "kaas-tenant-0.1.0"}}));
     bed.keeps(KIND, "/status", &reached("1.37"));
     judged(shown, &["1.37", "1.38"], &["1.36", "1.39"]);
-    // What is seen is noted, whatever the spec says.
+    // The observed version is stored, whatever the spec says.
     bed.takes(KIND, Bed::note, &reached("1.30"));
     bed.takes(KIND, Bed::note, &json!({"status": {"kubernetes": null}}));
 }

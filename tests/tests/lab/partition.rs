@@ -1,5 +1,5 @@
-//! A node that the network cuts off without its noticing, on the container engine: the others go on as if it had been
-//! switched off, and there is one virtual IP that answers writes, whatever anybody holds.
+//! The network cuts a node off, and the node does not notice. The engine is that of containers. The other nodes continue as if the
+//! node was off. One virtual IP answers writes, whichever nodes hold it.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ const LONGEST_GAP: Duration = Duration::from_secs(5);
 /// So many writes show that nothing trails behind: at most five a second are made.
 const SETTLED: usize = 100;
 
-/// Asks the API at a node's own address to write, again and again, and notes when: `+` and two times in nanoseconds
-/// if the node held the virtual IP before and after a write that was acknowledged, `-` if it held it and could not.
+/// Repeats a write to the API at a node's own address, and records its times in nanoseconds. A line begins with `+` if the write was
+/// acknowledged and the node held the virtual IP before and after it. It begins with `-` if the node held it and the write failed.
 const PROBE: &str = r#"
 holds() { ip -4 address show | grep --quiet "inet $1/"; }
 body='{"metadata":{"generateName":"probe-"}}'
@@ -39,10 +39,9 @@ done
 pub mod long {
     use super::*;
 
-    /// Three nodes lose one of them, each time silently and for longer than it takes all others to notice: the
-    /// node with the virtual IP, the leader of etcd, the one that is both, one that is neither. At last the node with the
-    /// virtual IP loses nothing but its etcd.
-    pub fn a_node_that_is_silently_cut_off_slows_nobody() {
+    /// Three nodes lose one of them, silently, and for longer than the others need to notice. The lost node has the virtual IP, leads
+    /// etcd, does both, or does neither. At last the node with the virtual IP loses only its etcd.
+    pub fn silently_cut_node_does_not_slow_the_others() {
         let scenario = Scenario::formed("parted");
         let other = |not: &[&str]| ALL.into_iter().find(|node| !not.contains(node)).unwrap();
 
@@ -71,7 +70,7 @@ pub mod long {
     }
 }
 
-/// What a node suffers, without losing its power.
+/// Faults of a node that keeps its power.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     /// The network cuts it off without its noticing.
@@ -96,7 +95,7 @@ impl Fault {
     }
 }
 
-/// What the API at one node's own address made of writes while the node held the virtual IP.
+/// The results of writes to the API at one node's own address while the node held the virtual IP.
 #[derive(Debug)]
 struct Holder {
     node: &'static str,
@@ -106,7 +105,7 @@ struct Holder {
     refused: usize,
 }
 
-/// What became of one fault.
+/// The result of one fault.
 #[derive(Debug)]
 struct FaultResult {
     figures: Figures,
@@ -114,7 +113,7 @@ struct FaultResult {
 }
 
 impl FaultResult {
-    /// Whether another node has answered writes at the virtual IP, beside the one that suffered and had it before.
+    /// Whether another node than the faulty one, which had the virtual IP before, has answered writes there.
     fn gone_to_another(&self, suffered: &str) -> bool {
         let answered = |suffers: bool| {
             self.holders.iter().any(|holder| (holder.node == suffered) == suffers && !holder.answered.is_empty())
@@ -138,8 +137,8 @@ impl FaultResult {
     }
 }
 
-/// Lets a node suffer a fault while a client writes and every holder is probed, heals it again, and checks that the
-/// client was answered all the time but once.
+/// Causes a fault of a node while a client writes and every holder is probed. Then it ends the fault. Checks that the client was
+/// answered all the time except once.
 fn survives(scenario: &Scenario, fault: Fault, node: &'static str, what: &str) -> FaultResult {
     let lab = scenario.lab();
     let address = lab.plan().api.to_string();

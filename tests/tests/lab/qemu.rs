@@ -1,5 +1,4 @@
-//! One control node from the OVA in a virtual machine: firmware, kernel image,
-//! verity, disks.
+//! One control-plane node from the OVA in a virtual machine: firmware, kernel image, verity, disks.
 
 use std::time::{Duration, Instant};
 
@@ -23,8 +22,8 @@ pub mod short {
     use super::*;
 
     /// A node of the earlier image forms its cluster and runs a pod that is reached by its service's name. It is
-    /// swapped to the image under test in a VM with vSphere's devices: the same node of the same cluster, which finds
-    /// its adapter and its disks. The old node is a container, for minutes less: what boots for real is what is new.
+    /// swapped to the image under test in a VM with vSphere's devices. It is the same node of the same cluster, and finds
+    /// its adapter and its disks. The old node is a container, which saves minutes: only the new image boots in a VM.
     pub fn a_node_is_swapped_onto_vspheres_devices() {
         let replacements = Some(Hardware::Vsphere);
         let setting = Setting { replacements, properties: &[(TIMEOUT_FACTOR, "5")], ..Setting::one("vm") };
@@ -89,7 +88,7 @@ fn containers_are_confined(scenario: &Scenario, vm: &str) {
     }
 }
 
-/// Each setting of ours holds on a kernel of the node's own, whatever other files say and whoever came later.
+/// Each setting of the image holds on the node's own kernel, whatever other files and later programs set.
 fn the_kernel_is_set_as_the_image_says(scenario: &Scenario, vm: &str) {
     let said = scenario.lab().run_inside(vm, &["cat", "/usr/lib/sysctl.d/60-kaas.conf"], WORK).unwrap();
     let lines = said.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(" = "));
@@ -117,10 +116,10 @@ fn the_kernel_is_set_as_the_image_says(scenario: &Scenario, vm: &str) {
 pub mod long {
     use super::*;
 
-    /// A node of the earlier image is swapped to the image under test, whose VM loses its power in its first boot; it loses its
-    /// power once more and is taken back: always the same node of the same cluster. The container engine cuts at every kind of
-    /// moment; here it is the real disks and the real boot that must bear it.
-    pub fn a_node_loses_its_power_in_its_swap_and_after_it_and_goes_back() {
+    /// A node of the earlier image is swapped to the image under test, whose VM loses its power in its first boot. It loses its
+    /// power once more and is rolled back. It stays the same node of the same cluster. The container engine cuts at every kind of
+    /// moment. This scenario tests real disks and a real boot.
+    pub fn node_cut_in_its_swap_is_rolled_back() {
         let scenario = Scenario::prepare_from(&quick("vmback"), earlier_ova::source());
         scenario.power_on(&["cp1"]);
         scenario.all_ready(FORMING);
@@ -145,9 +144,9 @@ pub mod long {
         workload.is_reached_by_name_from("cp1");
     }
 
-    /// Both engines meet in one network: a virtual machine forms a cluster with two containers, and pods on it reach
-    /// those on the others and are reached from there.
-    pub fn a_virtual_machine_forms_a_cluster_with_two_containers() {
+    /// Both engines share one network: a virtual machine forms a cluster with two containers. Pods on it reach those on the other
+    /// nodes, and the other way round.
+    pub fn vm_forms_a_cluster_with_two_containers() {
         let emulated = Some(Hardware::Quick);
         let setting =
             Setting { replacements: emulated, properties: &[(TIMEOUT_FACTOR, "5")], ..Setting::three("mixed") };
@@ -163,8 +162,8 @@ pub mod long {
         workload.is_reached_by_name_from("cp3");
     }
 
-    /// A node on the devices that vSphere gives it does all that a node does, fills a data disk that is made larger, and
-    /// comes back when its scratch partition was damaged.
+    /// A node on vSphere's devices does its part of a cluster. It uses the new size of an enlarged data disk. It restarts after its
+    /// scratch partition was damaged.
     pub fn a_node_on_vsphere_hardware_forms_a_cluster() {
         let setting = Setting { hardware: Some(Hardware::Vsphere), ..Setting::one("vsphere") };
         let scenario = Scenario::prepare(&setting);
@@ -178,7 +177,7 @@ pub mod long {
 
         let scratch = || scenario.lab().run_inside("cp1", &["findmnt", "--noheadings", "--output=UUID", "/var"], WORK);
         let before = scratch().unwrap();
-        // What runs cannot do without it, nor end in order: the command's own end is not waited for, and power is cut.
+        // Programs need the partition, and cannot end cleanly without it. The test does not wait for the command, and cuts the power.
         let damage = ["dd", "if=/dev/urandom", "of=/dev/disk/by-partlabel/kaas-var", "bs=1M", "count=64", "conv=fsync"];
         let _ = scenario.lab().run_inside("cp1", &damage, WORK);
         scenario.cut("cp1");
@@ -198,7 +197,7 @@ pub mod long {
 
     /// The data disk of a virtual machine answers with errors for five minutes. The node waits for it, restarts once, and
     /// serves again with what was written before.
-    pub fn a_node_whose_disk_was_away_restarts_and_serves_again() {
+    pub fn node_restarts_after_its_disk_was_away() {
         let scenario = Scenario::prepare(&quick("vmaway"));
         scenario.power_on(&["cp1"]);
         scenario.all_ready(FORMING);
@@ -231,7 +230,7 @@ END
     const CUTS: [usize; 3] = [3, 11, 19];
 
     /// A node is cut off three times while it forms its cluster, and forms it.
-    pub fn a_node_that_is_cut_off_while_forming_forms_its_cluster() {
+    pub fn node_cut_while_forming_forms_its_cluster() {
         let scenario = Scenario::prepare(&Setting { hardware: Some(Hardware::Quick), ..Setting::one("vmcuts") });
         for cut in CUTS {
             scenario.power_on(&["cp1"]);

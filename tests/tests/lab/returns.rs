@@ -1,4 +1,4 @@
-//! What others take away of a node while it runs, and settings that change: the node has all of it again without a restart.
+//! Clients remove parts of a running node, or change its settings: the node restores all of it without a restart.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub mod long {
     use super::*;
 
     /// Node objects are deleted, one range is taken meanwhile, one role is removed; proxy and DNS servers are set and removed.
-    pub fn deleted_nodes_come_back_and_programs_use_current_settings() {
+    pub fn deleted_nodes_return_and_programs_use_current_settings() {
         let scenario = Scenario::formed("returns");
         a_deleted_node_object_returns_with_its_pods(&scenario, "cp2");
         a_node_object_returns_while_the_agent_restarts(&scenario, "cp2");

@@ -2,7 +2,7 @@
 
 use scenarios::bare::{BareMachine, LENT_RUST, USER};
 
-/// What the builder, the lab and the tests call on the host; `cc` with the C library's headers is tried by compiling.
+/// Programs that the builder, the lab and the tests call on the host. A compilation tests `cc` and the headers of the C library.
 const PROGRAMS: &str =
     "mmdebstrap bwrap systemd-nspawn ip bridge nft ethtool ssh ssh-keygen openssl modprobe losetup mount git
     sfdisk partx resizepart blkid nsenter unshare setpriv mkfs.ext4 e2fsck resize2fs mkswap apt-get dpkg-deb perl awk go";
@@ -67,8 +67,8 @@ fn has_programs(bare: &BareMachine) {
     is_silent(bare, "root", &look.replace("\n    ", " "));
 }
 
-/// Installs all but Rust, which is had where apt has a package `rustup` and its server is reached; what cannot be
-/// had is said in one line.
+/// Installs all but Rust. Rust is installed if apt has a package `rustup` and its server can be reached. Otherwise one line names
+/// it.
 fn installs(bare: &BareMachine, user: &str, suite: &str) {
     let said = run(bare, user, "make setup");
     let installing = said.lines("setup: installing ");
@@ -130,7 +130,7 @@ fn is_set_up_with_sudo(suite: &str) {
     is_silent(&bare, USER, &format!("export PATH={LENT_RUST}/bin:$PATH; make setup root"));
     let tried = run(&bare, USER, &format!("export PATH={LENT_RUST}/bin:$PATH\n{TEST}"));
     assert!(tried.succeeded && tried.text.contains("1 passed"), "{tried:?}");
-    // What root wrote there would stop the user's next build.
+    // Files of root would stop the user's next build.
     is_silent(&bare, "root", &format!("find /home/{USER} ! -user {USER}"));
 }
 
@@ -145,11 +145,11 @@ pub mod long {
         is_set_up_by_root("trixie");
     }
 
-    pub fn a_bare_bookworm_is_set_up_by_a_user_with_sudo() {
+    pub fn user_with_sudo_sets_a_bare_bookworm_up() {
         is_set_up_with_sudo("bookworm");
     }
 
-    pub fn a_bare_trixie_is_set_up_by_a_user_with_sudo() {
+    pub fn user_with_sudo_sets_a_bare_trixie_up() {
         is_set_up_with_sudo("trixie");
     }
 }

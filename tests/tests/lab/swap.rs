@@ -16,16 +16,15 @@ use scenarios::store::etcdctl;
 use serde_json::Value;
 
 use crate::image::{
-    a_carried_container_image_that_went_missing_is_brought_back,
-    a_registry_mirror_comes_and_goes_beside_a_runtime_that_goes_on,
-    an_administrator_finds_the_tools_and_nobody_else_gets_rights, keys_at_the_console_restart_nothing,
+    administrators_have_tools_and_others_no_rights, keys_at_the_console_restart_nothing,
+    missing_container_image_is_imported_again, registry_mirror_changes_without_a_restart_of_containerd,
 };
 
 const STOPPING: Duration = Duration::from_secs(180);
 /// The agent writes its standing each minute.
 const TOLD: Duration = Duration::from_secs(150);
 
-/// What the node answers at `/v1/node`.
+/// The node's answer at `/v1/node`.
 fn node(scenario: &Scenario, vm: &str, node: &str) -> Value {
     endpoint::issue(scenario, vm, "administrator");
     let answer = endpoint::ask(scenario, vm, node, "/v1/node", true);
@@ -44,15 +43,15 @@ pub mod short {
 
     /// One node goes over to another image and back, by hand, with nothing but clean shutdowns. The form of the new VM stays
     /// as it comes.
-    pub fn a_node_is_swapped_to_another_image_and_back_by_hand() {
+    pub fn node_is_swapped_and_rolled_back_by_hand() {
         let other = OtherImage::make("99.0.0");
         let (scenario, kubeconfig, commands) = Scenario::by_command("swap");
         the_kubeconfig_opens_the_api_from_this_machine(&scenario, &kubeconfig);
         scenario.soon_says("cp1", "kaas: ready");
-        an_administrator_finds_the_tools_and_nobody_else_gets_rights(&scenario);
+        administrators_have_tools_and_others_no_rights(&scenario);
         keys_at_the_console_restart_nothing(&scenario);
-        a_registry_mirror_comes_and_goes_beside_a_runtime_that_goes_on(&scenario);
-        a_carried_container_image_that_went_missing_is_brought_back(&scenario);
+        registry_mirror_changes_without_a_restart_of_containerd(&scenario);
+        missing_container_image_is_imported_again(&scenario);
         scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
         a_secret_is_written_in_cipher(&scenario);
         let before = scenario.kept("cp1");
@@ -92,17 +91,17 @@ pub mod short {
         assert!(stored.starts_with("k8s:enc:"), "{stored:?}");
     }
 
-    /// What it says through the API: whoever answers has the key.
+    /// The content of the Secret by the API: the API server that answers has the key.
     fn the_secret(scenario: &Scenario) -> String {
         scenario.kubectl(&["get", "secret", "before", "--output=go-template={{.data.word | base64decode}}"])
     }
 
-    /// What tells the key of Secrets from others, without showing it.
+    /// A hash that identifies the key of Secrets.
     fn key_of_secrets(scenario: &Scenario, vm: &str) -> String {
         scenario.inside(vm, &["sha256sum", "/etc/kubernetes/pki/encryption.json"])
     }
 
-    /// The door to the API is a process of its own, which has outlived `kaas-dev lab up`.
+    /// A separate process forwards to the API. It runs on after `kaas-dev lab up`.
     fn the_kubeconfig_opens_the_api_from_this_machine(scenario: &Scenario, kubeconfig: &Path) {
         let mut kubectl = Command::new(scenario.lab().kubectl_program().unwrap());
         kubectl.arg(format!("--kubeconfig={}", kubeconfig.display())).args(["get", "nodes", "--output=name"]);
@@ -138,9 +137,9 @@ pub mod short {
 pub mod long {
     use super::*;
 
-    /// A swap that was prepared and committed: only the named image takes the disk, the pods come back, and after
-    /// the commit the former VM is refused.
-    pub fn a_prepared_swap_is_for_one_image_and_ends_with_its_commit() {
+    /// A swap that was prepared and committed: only the named image adopts the disk, and the pods return. After the commit the
+    /// former VM is refused.
+    pub fn prepared_swap_is_for_one_image() {
         let other = OtherImage::make("99.0.0");
         let scenario = Scenario::ready_one(&Setting::one("commit"));
         scenario.soon_says("cp1", "kaas: ready");
@@ -163,7 +162,7 @@ pub mod long {
         move_disk(&scenario, "cp1", "cp1-x");
         scenario.power_on(&["cp1-x"]);
         refuses(&scenario, "cp1-x", "disk.other-image");
-        // Nobody has filled the form in, and nobody is asked to.
+        // The form is empty, and the node asks for no values.
         assert!(!scenario.lab().console_text("cp1-x").unwrap().contains("property.missing"));
         scenario.cut("cp1-x");
         import(&scenario, "cp1-b", Some(other.source()));
@@ -182,8 +181,8 @@ pub mod long {
         refuses(&scenario, "cp1", "disk.held-elsewhere");
     }
 
-    /// What was asked of the API server before a swap is in the audit log of the new VM, which goes on with the same file.
-    pub fn the_audit_log_is_on_the_data_disk_after_a_swap() {
+    /// The audit log of the new VM has the requests from before a swap, and continues in the same file.
+    pub fn audit_log_survives_a_swap() {
         let other = OtherImage::make("99.0.0");
         let scenario = Scenario::ready_one(&Setting::one("audit"));
         scenario.soon_says("cp1", "kaas: ready");
@@ -206,7 +205,7 @@ pub mod long {
     }
 
     /// Disks that are not the node's true one in this VM: exchanged ones, an old copy, none at all.
-    pub fn disks_that_are_not_the_nodes_are_refused_before_etcd_starts() {
+    pub fn disks_of_other_nodes_are_refused() {
         let scenario = Scenario::prepare(&Setting::three("disks"));
         let lab = scenario.lab();
         scenario.power_on(&["cp1", "cp2", "cp3"]);
@@ -216,7 +215,7 @@ pub mod long {
         }
         let members = scenario.etcd_members("cp1");
 
-        // Two nodes lose their power, and whoever helps gives each the other's disk.
+        // Two nodes lose their power, and the operator attaches each disk to the other node.
         for node in ["cp2", "cp3"] {
             scenario.cut(node);
         }
@@ -281,7 +280,7 @@ pub mod long {
         }
         scenario.has_no_etcd("cp3");
         scenario.cut("cp3");
-        // Whose it is, and how often it was taken over, stands on it as before.
+        // Its node, and the number of adoptions, are on it as before.
         assert_eq!(Slots::read(&lab.disk_file(three)).unwrap(), found);
 
         // The true one is taken as ever, and a VM without its disk claims nothing.
@@ -304,9 +303,9 @@ pub mod long {
         }
     }
 
-    /// A blank disk where the node's own should be is left blank, one beside it is left alone, and of two disks of
-    /// the node none is taken.
-    pub fn a_blank_disk_and_two_disks_are_refused_or_left_alone() {
+    /// A blank disk in place of the node's own stays blank. An additional blank disk is not used. If the node has two of its disks,
+    /// it uses neither.
+    pub fn blank_and_additional_disks_are_not_used() {
         let scenario = Scenario::formed("spare");
         let lab = scenario.lab();
         let members = scenario.etcd_members("cp1");
@@ -325,7 +324,7 @@ pub mod long {
         assert!(!found(blank).bears_our_mark, "the blank disk was written to");
         assert_eq!(scenario.cluster_identity(), identity);
 
-        // Two disks of the node beside it.
+        // Two disks of the node.
         let copy = lab.create_disk(4 << 30).unwrap();
         copied(&lab.disk_file(own), &lab.disk_file(copy));
         let before = found(own);

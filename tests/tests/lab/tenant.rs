@@ -1,5 +1,5 @@
-//! Tenant clusters beside a control cluster, on the container engine and from the OVAs: their workers come, are replaced
-//! and go, while a server on them is requested from outside the cluster.
+//! Tenant clusters next to a control cluster, on the container engine and from the OVAs. Their workers are added, replaced and
+//! removed, while clients outside of the cluster use a server on them.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use scenarios::writer::Writer;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-/// How long a server may be away whose worker is lost: both of its pods may have been there.
+/// How long a server may be away whose worker is lost: both of its pods may have run on that worker.
 const UNPLANNED: Duration = Duration::from_secs(180);
 
-/// How long the API may be away when a control node goes: etcd elects and the virtual IP moves, on a loaded machine.
+/// How long the API may be away when a control-plane node is lost: etcd elects and the virtual IP moves, on a loaded machine.
 const API_MOVES: Duration = Duration::from_secs(20);
 
 pub mod short {
@@ -36,8 +36,8 @@ pub mod short {
         scenario.reached(&format!("{worker} joined {took} s after its power-on; its processes have {memory} MiB"));
     }
 
-    /// What a worker has in a virtual machine and in no container: a kernel with the drivers of its disks, of its adapter and
-    /// of file servers and storage arrays, a scratch partition with what it keeps, and firmware that says which VM it is.
+    /// Checks the parts that a worker has in a virtual machine only. The kernel has the drivers of its disks, of its adapter, and of
+    /// file servers and storage arrays. The scratch partition has its records. The firmware identifies the VM.
     fn is_a_machine(scenario: &Scenario, tenant: &Tenant<'_>, worker: &str) {
         let inside = |script: &str| scenario.inside_for(worker, &["sh", "-ec", script], WORK);
         let bound = inside(
@@ -123,7 +123,7 @@ pub mod short {
             ("jane", &people, template.clone(), "only a user who may create pods in this namespace may write it"),
         ];
         for (user, groups, object, why) in &denied {
-            // They are laid when all nodes are seen to run one image, and go by what is noted of workers from a minute later.
+            // The policies are created when all nodes run one image, and use the records of workers from a minute later.
             scenario.wait(&format!("{user} to be told that {why}"), FORMING, || {
                 Ok(create(user, *groups, object).is_err_and(|error| format!("{error:#}").contains(why)))
             });
@@ -147,9 +147,9 @@ pub mod short {
         }
     }
 
-    /// One control node and two workers, one of them in a virtual machine: they run what the control node does not, reach
-    /// each other, and leave no token.
-    pub fn a_tenant_forms_beside_a_control_cluster_and_its_workers_run_a_workload() {
+    /// One control-plane node and two workers, one of them in a virtual machine. The workers run the workload, reach each other, and
+    /// leave no token.
+    pub fn tenant_forms_and_its_workers_run_a_workload() {
         let host = control(&Setting::one("host-s"));
         let scenario = host.tenant_with("ta", "1", "1", &["--worker-data-disk", "4096"]);
         let tenant = Tenant::of(&scenario);
@@ -161,8 +161,8 @@ pub mod short {
 
         the_policies_are_in_force(&scenario, &control);
 
-        // It boots for minutes where processors are emulated, and gets those of the control cluster, which was seen beside the
-        // tenant. The rest is done meanwhile.
+        // On emulated processors it boots for minutes. It gets the processors of the control cluster, which the test no longer needs.
+        // The rest is done meanwhile.
         host.cut("cp1");
         let machine = tenant.begins(&["add-worker", "--worker-engine", "qemu", "--timeout", "5400s"]);
         figures(&scenario, &tenant, one);
@@ -194,7 +194,7 @@ pub mod long {
     use super::*;
 
     /// Planned work loses no request. Then a worker is cut off, and one is taken away with its VM: its pods run elsewhere.
-    pub fn a_server_answers_while_its_workers_are_added_removed_replaced_and_lost() {
+    pub fn server_answers_while_its_workers_change() {
         let newer = tempfile::tempdir().unwrap();
         let newer = built_ova::build_tenant("0.2.9", newer.path()).unwrap_or_else(|error| panic!("{error:#}"));
         let host = control(&Setting::one("host-l"));
@@ -219,7 +219,7 @@ pub mod long {
             assert_eq!(figures.failed, 0, "{what}: {figures}");
         }
 
-        // A budget that nothing may leave blocks a drain: it is told by pod, and goes on once it may.
+        // A budget without disruptions blocks a drain: the command names the pod, and continues once the budget allows it.
         scenario.kubectl(&[
             "patch",
             "poddisruptionbudget",
@@ -255,7 +255,7 @@ pub mod long {
         scenario.lab().partition(&serving, false).unwrap();
         scenario.wait("all workers to do their part again", MOMENT, || Ok(tenant.workers().len() == 2));
 
-        // Somebody takes a VM away: another one takes its part.
+        // The test removes a VM: another one serves in its place.
         let serving = tenant.served_by().unwrap()[0].clone();
         let gone = while_requested(&scenario, page, "a worker's VM is gone", || {
             scenario.cut(&serving);
@@ -272,7 +272,7 @@ pub mod long {
     }
 
     /// Local volumes lie on the disk that a worker was given, outlive its power, and are missed when the disk is gone.
-    pub fn a_worker_keeps_its_local_volumes_and_starts_no_pod_without_their_disk() {
+    pub fn worker_starts_no_pod_without_its_volumes() {
         let host = control(&Setting::one("host-v"));
         let scenario = host.tenant_with("td", "1", "1", &["--worker-data-disk", "4096"]);
         let (tenant, lab) = (Tenant::of(&scenario), scenario.lab());
@@ -308,8 +308,8 @@ pub mod long {
         assert_eq!(kept().trim(), "7");
     }
 
-    /// One of three control nodes is lost with its disk: the API stays, and a blank VM takes its part.
-    pub fn a_tenants_lost_control_node_is_replaced() {
+    /// One of three control-plane nodes is lost with its disk: the API still serves, and a blank VM replaces the node.
+    pub fn lost_node_of_a_tenant_is_replaced() {
         let host = control(&Setting::one("host-r"));
         let scenario = host.tenant("tc", "3", "1");
         let tenant = Tenant::of(&scenario);
@@ -320,7 +320,7 @@ pub mod long {
         let figures = writer.end();
         scenario.reached(&format!("one of three control nodes is off: {figures}"));
         assert!(figures.longest_gap < API_MOVES, "{figures}");
-        // What was changed since the tenant was made is said by who lets the new one in.
+        // The node that admits the new one also sends the settings that were changed since the tenant was created.
         for node in &scenario.lab().plan().nodes[..2] {
             scenario.inside(&node.name, &["kaas-agent", "configure", "cluster-metrics=false"]);
         }
@@ -330,9 +330,9 @@ pub mod long {
         assert_eq!(scenario.lab().ready_nodes().unwrap().len(), 4);
     }
 
-    /// Workers by DHCP join, and keep their addresses. A lease that changes one is told, and its node does no part of the
-    /// cluster until it has its own again.
-    pub fn a_worker_says_that_its_lease_has_changed_and_waits_for_its_own() {
+    /// Workers by DHCP join, and keep their addresses. A worker reports a lease with another address, and stops its part of the
+    /// cluster until it has its own address again.
+    pub fn worker_reports_a_changed_lease_and_waits() {
         let host = control(&Setting::one("host-d"));
         let scenario = host.tenant_with("te", "1", "2", &["--worker-addresses", "dhcp"]);
         let (tenant, lab) = (Tenant::of(&scenario), scenario.lab());

@@ -1,5 +1,5 @@
-//! Day two of a tenant beside a control cluster, on the container engine and from the OVAs: another image, and the next minor
-//! of Kubernetes, for its control node and then for its workers, while a server on these is requested from outside.
+//! Upgrades of a tenant next to a control cluster, on the container engine and from the OVAs: to another image, and to the next
+//! Kubernetes. The control-plane node is first, then the workers. Clients outside use a server on the workers meanwhile.
 
 use scenarios::built_ova;
 use scenarios::requests::{RequestStats, while_requested};
@@ -18,10 +18,10 @@ fn none_failed(of: &[(&str, RequestStats)]) {
 pub mod long {
     use super::*;
 
-    /// The only control node goes to a newer image with its data disk, the workers are replaced by that image, the control
-    /// node goes back, and there again for good: the same cluster all the time, no acknowledged write is lost, and the
-    /// workers serve while the API is away.
-    pub fn a_tenants_control_node_and_its_workers_go_to_a_newer_image() {
+    /// The only control-plane node is swapped to a newer image with its data disk, and workers of that image replace the others.
+    /// The node is rolled back, then swapped again and committed. It stays the same cluster. No acknowledged write is lost. The
+    /// workers serve while the API does not answer.
+    pub fn tenant_is_upgraded_to_a_newer_image() {
         let newer = tempfile::tempdir().unwrap();
         let newer = built_ova::build_tenant("0.2.9", newer.path()).unwrap_or_else(|error| panic!("{error:#}"));
         let host = control(&Setting::one("host-i"));
@@ -69,10 +69,10 @@ pub mod long {
         none_failed(&[("there", swapped), ("workers", replaced), ("back", back)]);
     }
 
-    /// The control node goes to the next minor, and the workers, which serve on with the one before, when a person says so:
-    /// by surge, without a failed request. What would be newer than the control node is refused before a VM is made. Then
-    /// all workers lose their power at once, and `resume` brings all back.
-    pub fn a_tenants_workers_follow_its_control_node_to_the_next_minor() {
+    /// The control-plane node is upgraded to the next minor version. The workers serve in the former version until the operator
+    /// replaces them: by surge, without a failed request. A version newer than that of the control-plane node is refused before a VM
+    /// is created. Then all workers lose their power at once, and `resume` starts all of them.
+    pub fn workers_follow_to_the_next_kubernetes() {
         let host = control(&Setting::one("host-k"));
         let scenario = host.tenant_with("raised", "1", "2", &["--set", "kubernetes-version=1.36"]);
         let (tenant, lab) = (Tenant::of(&scenario), scenario.lab());

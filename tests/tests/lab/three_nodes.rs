@@ -12,7 +12,7 @@ use scenarios::workload::Workload;
 use scenarios::{certificates, endpoint};
 
 use crate::hostile::strangers_and_pods_get_what_the_table_says;
-use crate::leading_controller::a_controller_runs_on_each_node_and_one_leads;
+use crate::leading_controller::each_node_runs_a_controller_and_one_leads;
 use crate::maintenance::{
     CHECK, FILLING, a_data_disk_is_made_larger, a_formed_nodes_bundle_holds_no_key,
     a_waiting_nodes_bundle_holds_no_planted_secret, fill, has,
@@ -26,9 +26,9 @@ const RENEWAL: Duration = Duration::from_secs(20 * 60);
 pub mod short {
     use super::*;
 
-    /// A wrong secret keeps everybody out and is mended in the form; two nodes wait for the third, which is late and
-    /// loses its power; the cluster works, gives strangers and pods what the table of ports says and no more, survives
-    /// the loss of the node with the virtual IP, and a blank node never starts another one.
+    /// A wrong secret admits no node, and is corrected in the form. Two nodes wait for the third, which is late and loses its power.
+    /// The cluster works, and opens only the ports of the table to other hosts and pods. It survives the loss of the node with the
+    /// virtual IP. A blank node never starts another cluster.
     pub fn a_cluster_forms_against_all_odds_and_survives() {
         let scenario = Scenario::prepare(&Setting::three("three"));
         a_wrong_secret_is_named_on_both_sides_and_mended_in_the_form(&scenario);
@@ -39,7 +39,7 @@ pub mod short {
         let policy = Policy::made(&scenario);
         strangers_and_pods_get_what_the_table_says(&scenario, &workload);
         every_node_answers_at_its_endpoint(&scenario);
-        a_controller_runs_on_each_node_and_one_leads(&scenario);
+        each_node_runs_a_controller_and_one_leads(&scenario);
         a_namespace_editor_cannot_open_a_node(&scenario);
         root_gives_the_administrators_their_rights_back(&scenario);
         a_formed_nodes_bundle_holds_no_key(&scenario, "cp1");
@@ -55,9 +55,8 @@ pub mod short {
 pub mod long {
     use super::*;
 
-    /// The first node is lost for good in the moment in which the others have their keys: they form the cluster without
-    /// it, and replace it.
-    pub fn a_first_node_that_is_lost_right_after_it_handed_out_is_replaced() {
+    /// The first node is lost for good when the others have just got their keys. They form the cluster without it, and replace it.
+    pub fn first_node_lost_after_its_handout_is_replaced() {
         let scenario = Scenario::prepare(&Setting::three("orphans"));
         scenario.power_on(&ALL);
         for node in ["cp2", "cp3"] {
@@ -82,12 +81,12 @@ pub mod long {
         assert_eq!(scenario.kubectl(&["get", "configmap", "before", "--output=jsonpath={.data.written}"]), "yes");
     }
 
-    /// Two of three work for a while, the first one restarted meanwhile, with all of everyday maintenance: snapshots,
-    /// certificates, room on the disks, disks made larger. Then the third comes, and is one of them.
+    /// Two of three nodes work for a while with all maintenance: snapshots, certificates, space on disks, enlarged disks. The first
+    /// node restarts meanwhile. Then the third node joins.
     ///
-    /// Whether the third has fetched its keys before it is cut off is left to chance: a first node that keeps them for
-    /// one that has none is shown by the fast tests of the boot's steps.
-    pub fn two_nodes_are_maintained_while_they_wait_for_the_third() {
+    /// Chance decides whether the third node has its keys before it is cut off. The fast tests of the boot's steps show a first
+    /// node that keeps the keys for a node without them.
+    pub fn two_nodes_are_maintained_without_the_third() {
         let scenario = Scenario::prepare(&Setting::three("waiting"));
         let lab = scenario.lab();
         scenario.power_on(&ALL);
@@ -147,7 +146,7 @@ pub mod long {
     }
 }
 
-/// What tells this cluster from any other.
+/// The identity of a cluster.
 #[derive(Debug, PartialEq, Eq)]
 struct Cluster {
     identity: String,
@@ -209,9 +208,8 @@ fn two_nodes_wait_for_the_third(scenario: &Scenario) {
     }
 }
 
-/// The third is cut off again while the cluster forms, and joins when it comes back. How long it was away is of no
-/// matter, so nothing is made to expire here: it joins without a token, and with the authorities of its bundle it signs
-/// its certificates itself.
+/// The third node is cut off again while the cluster forms, and joins when it returns. The time away does not matter, so nothing
+/// expires here. The node joins without a token, and signs its certificates with the CAs of its bundle.
 fn a_node_cut_off_while_forming_joins_when_it_returns(scenario: &Scenario) {
     let lab = scenario.lab();
     scenario.power_on(&["cp3"]);
@@ -304,8 +302,8 @@ fn every_node_answers_at_its_endpoint(scenario: &Scenario) {
     assert!(refused.contains(" 401 "), "{refused}");
 }
 
-/// Who may write to a namespace gets no pod that sees the node's files, and the attempt is on record. Nobody is above the
-/// rules any more once the cluster has its rights.
+/// A user who may write to a namespace gets no pod that reads the node's files, and the audit log has the attempt. The rules apply
+/// to all users once the cluster has its rights.
 fn a_namespace_editor_cannot_open_a_node(scenario: &Scenario) {
     scenario.kubectl(&["create", "serviceaccount", "editor"]);
     let editor = "system:serviceaccount:default:editor";
@@ -342,8 +340,8 @@ fn a_namespace_editor_cannot_open_a_node(scenario: &Scenario) {
     }
 }
 
-/// Somebody deletes the rights of administrators, which deployers do not share. Root on a node makes a kubeconfig that access rules do not bind, and gives
-/// them back.
+/// The test deletes the rights of administrators, which deployers do not share. Root on a node makes a kubeconfig that access rules
+/// do not limit, and restores the rights.
 fn root_gives_the_administrators_their_rights_back(scenario: &Scenario) {
     let lab = scenario.lab();
     let binding = "kubeadm:cluster-admins";
@@ -363,7 +361,7 @@ fn root_gives_the_administrators_their_rights_back(scenario: &Scenario) {
     scenario.wait("the administrators to have their rights again", MOMENT, || Ok(ask().is_ok()));
 }
 
-/// An SSH client that trusts the cluster's authority and asks nobody meets it on every node and on the virtual IP.
+/// An SSH client that trusts the cluster's CA, and asks no user, verifies every node and the virtual IP.
 fn one_line_vouches_for_ssh_on_every_address(scenario: &Scenario) {
     let plan = scenario.lab().plan();
     let line = scenario.inside("cp1", &["kaas-agent", "ssh-authority"]);
@@ -372,7 +370,7 @@ fn one_line_vouches_for_ssh_on_every_address(scenario: &Scenario) {
     std::fs::write(&known, &line).unwrap();
     let met = |address: String| {
         let known = format!("-oUserKnownHostsFile={}", known.display());
-        // Who has no key that is let in is refused after the server has proved itself.
+        // A client without an admitted key is refused after the server has proved itself.
         let options = ["-v", &known, "-oStrictHostKeyChecking=yes", "-oBatchMode=yes", "-oIdentityFile=none"];
         let ssh = scenario.lab().outside("ssh", options).arg(format!("admin@{address}")).arg("true").output().unwrap();
         let said = String::from_utf8_lossy(&ssh.stderr).into_owned();

@@ -1,5 +1,5 @@
-//! Whose images a cluster takes that was formed from a signed OVA, on the container engine: the operator's command
-//! judges the signature, the node what its image says.
+//! Publishers of the images that a cluster of a signed OVA accepts, on the container engine. The operator's command checks the
+//! signature. The node checks the statement of its image.
 
 use scenarios::by_hand::{import, move_disk, refuses, shut_down};
 use scenarios::node_swap::Node;
@@ -10,9 +10,9 @@ use scenarios::upgrade::Upgrade;
 pub mod long {
     use super::*;
 
-    /// The publisher's next version comes as ever. Unsigned OVAs and those of somebody else are refused, by the command
-    /// and by the node, until a person names the other publisher; an older version is only taken when it is asked for.
-    pub fn a_cluster_takes_its_publishers_images_until_it_is_told_of_another() {
+    /// The publisher's next version is accepted. The command and the node refuse unsigned OVAs and those of another publisher,
+    /// until the operator names that publisher. An older version is accepted only on request.
+    pub fn cluster_takes_images_of_its_publisher_only() {
         let (ours, theirs) = (Publisher::new(), Publisher::new());
         let (first, next, other) = (ours.ova("0.2.0"), ours.ova("0.2.2"), theirs.ova("0.2.1"));
         let source = |ova| unpacked(ova).unwrap_or_else(|error| panic!("{error:#}"));

@@ -1,5 +1,5 @@
-//! The operator's command swaps the image under a cluster of three on the
-//! container engine, while a client writes; it is killed, frozen, overtaken, and loses a node.
+//! The operator's command swaps the image of a cluster of three on the container engine, while a client writes. The command is
+//! killed and frozen, its lease is taken over, and it loses a node.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -15,7 +15,7 @@ pub mod short {
     use super::*;
 
     /// One node after the other: no acknowledged write is lost, and the nodes are who they were.
-    pub fn three_nodes_are_swapped_one_after_the_other_while_a_client_writes() {
+    pub fn three_nodes_are_swapped_one_by_one() {
         let scenario = Scenario::formed_from("rolling", earlier_ova::source());
         let upgrade = Upgrade::of(&scenario);
         let (before, kubernetes) = (upgrade.kept(), upgrade.kubernetes());
@@ -36,9 +36,9 @@ pub mod short {
 pub mod long {
     use super::*;
 
-    /// There and back with a client that writes. On the way back a budget keeps a node's pods from leaving: the command
-    /// pauses, and goes on once the budget is gone.
-    pub fn three_nodes_are_swapped_and_go_back_while_a_client_writes() {
+    /// A swap and its rollback, with a client that writes. During the rollback a budget keeps a node's pods from leaving. The
+    /// command pauses, and continues once the budget is gone.
+    pub fn three_nodes_are_swapped_and_rolled_back() {
         let scenario = Scenario::formed_from("back", earlier_ova::source());
         let upgrade = Upgrade::of(&scenario);
         let (before, kubernetes) = (upgrade.kept(), upgrade.kubernetes());
@@ -93,7 +93,7 @@ pub mod long {
         NAME
     }
 
-    /// All off, all on: the API is away meanwhile, and what was acknowledged is there. This time for good.
+    /// All off, all on: the API does not answer meanwhile, and no acknowledged write is lost. The upgrade is committed.
     pub fn three_nodes_are_swapped_at_once_and_committed() {
         let scenario = Scenario::formed_from("at-once", earlier_ova::source());
         let upgrade = Upgrade::of(&scenario);
@@ -110,7 +110,7 @@ pub mod long {
     }
 
     /// The command is killed every few entries of its journal, and continued each time.
-    pub fn a_command_that_is_killed_again_and_again_comes_to_its_end() {
+    pub fn command_that_is_killed_repeatedly_completes() {
         let scenario = Scenario::formed_from("killed", earlier_ova::source());
         let upgrade = Upgrade::of(&scenario);
         let before = upgrade.kept();
@@ -134,7 +134,7 @@ pub mod long {
 
     /// An operator's command is frozen in the middle; another one takes over, by an explicit word. When the first wakes
     /// up it does nothing more.
-    pub fn an_operator_who_is_frozen_and_overtaken_does_nothing_more() {
+    pub fn frozen_command_does_nothing_after_a_takeover() {
         let scenario = Scenario::formed_from("frozen", earlier_ova::source());
         let upgrade = Upgrade::of(&scenario);
         let before = upgrade.kept();
@@ -145,7 +145,7 @@ pub mod long {
         kill(process, Signal::SIGSTOP).unwrap();
         scenario.reached("the first operator is frozen");
         let why = upgrade.fails(&["resume"]);
-        assert!(why.contains("is at work on this deployment") && why.contains("--take-over"), "{why}");
+        assert!(why.contains("holds the lease of this deployment") && why.contains("--take-over"), "{why}");
 
         let second = upgrade.begin(&["resume", "--take-over"]);
         scenario.wait("the second operator's journal", upgrade.patiently(MOMENT), || Ok(upgrade.journals().len() == 2));
@@ -166,7 +166,7 @@ pub mod long {
 
     /// A node that is not swapped yet loses VM and disk in mid-upgrade. The upgrade waits until it is replaced, with a
     /// VM of the new image, and ends.
-    pub fn a_node_that_is_lost_in_mid_upgrade_is_replaced_and_the_upgrade_ends() {
+    pub fn node_lost_during_an_upgrade_is_replaced() {
         let scenario = Scenario::formed_from("midlost", earlier_ova::source());
         let upgrade = Upgrade::of(&scenario);
         // The plan, two steps of the whole, eight of the first node: two entries each.
@@ -192,8 +192,7 @@ pub mod long {
         assert_eq!(scenario.lab().vms().unwrap().len(), ALL.len(), "old VMs are left");
     }
 
-    /// What an image could be broken by happens to the first new VM: everything goes back by itself, and the cluster
-    /// is as before.
+    /// Breaks the image of the first new VM: the node is rolled back without a request, and the cluster is as before.
     fn goes_back_by_itself(name: &'static str, breaks: impl FnOnce(&Scenario, &str)) {
         let scenario = Scenario::formed_from(name, earlier_ova::source());
         let upgrade = Upgrade::of(&scenario);
@@ -221,15 +220,15 @@ pub mod long {
         }
     }
 
-    pub fn an_image_whose_kubelet_never_runs_goes_back_by_itself() {
+    pub fn image_without_kubelet_is_rolled_back() {
         goes_back_by_itself("kubelet", never_runs("kubelet.service"));
     }
 
-    pub fn an_image_whose_agent_crashes_goes_back_by_itself() {
+    pub fn image_with_crashing_agent_is_rolled_back() {
         goes_back_by_itself("agent", never_runs("kaas-agent.service"));
     }
 
-    pub fn an_image_whose_etcd_never_runs_goes_back_by_itself() {
+    pub fn image_without_etcd_is_rolled_back() {
         goes_back_by_itself("etcd", never_runs("etcd.service"));
     }
 
@@ -237,8 +236,8 @@ pub mod long {
         goes_back_by_itself("nonet", |scenario, vm| scenario.lab().connect_nic(vm, false).unwrap());
     }
 
-    /// The power of the VMs that are being swapped is cut at six drawn moments, on the way there and on the way back.
-    pub fn a_guest_that_is_cut_off_during_its_swap_ends_on_one_of_the_images() {
+    /// The power of the VMs that are being swapped is cut at six drawn moments, during the swap and the rollback.
+    pub fn guest_cut_in_its_swap_ends_healthy() {
         let scenario = Scenario::formed_from("gcuts", earlier_ova::source());
         guest_cuts::each_comes_to_an_end(&scenario);
     }

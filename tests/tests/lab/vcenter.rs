@@ -234,7 +234,7 @@ pub mod long {
         kill(process, Signal::SIGSTOP).unwrap();
         site.reached("the first operator is frozen");
         let why = cluster.fails(&["control", "upgrade", "resume"]);
-        assert!(why.contains("is at work on this deployment") && why.contains("--take-over"), "{why}");
+        assert!(why.contains("holds the lease of this deployment") && why.contains("--take-over"), "{why}");
         let second = cluster.begin(&["control", "upgrade", "resume", "--take-over"]);
         site.wait("the second operator's journal", MOMENT, || Ok(cluster.journals().len() == 2));
         cluster.has_written(28);

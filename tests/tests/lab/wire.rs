@@ -1,4 +1,4 @@
-//! What somebody hears who listens at a node's adapters: a part of the stories that keep something secret.
+//! Records the traffic at a node's adapters: a part of the scenarios with secrets.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -6,12 +6,12 @@ use contract::ports;
 use scenarios::endpoint;
 use scenarios::scenario::{ALL, MOMENT, Scenario};
 
-/// What somebody hears who listens at all adapters of a node, loopback among them.
+/// The recorded traffic of all adapters of a node, with loopback.
 const HEARD: &str = "/run/scenario-wire";
 
-/// Has each node listen while something is done, and nobody hear of a word, as it is or as JSON has a Secret's. Words in
-/// clear, which are sent to the API's port before and after, show that everybody listens all the time.
-pub fn nobody_hears(scenario: &Scenario, secret: &str, act: impl FnOnce()) {
+/// Lets each node record its traffic during an action. No record may contain the word, as it is or in the JSON of a Secret. Words in
+/// clear text are sent to the API's port before and after: they show that all nodes record all the time.
+pub fn traffic_does_not_contain(scenario: &Scenario, secret: &str, act: impl FnOnce()) {
     let listen = format!("exec tcpdump -i any -U -w - >{HEARD} 2>/dev/null");
     for node in ALL {
         scenario.inside(node, &["systemd-run", "--quiet", "--collect", "--unit=scenario-wire", "sh", "-c", &listen]);

@@ -82,7 +82,7 @@ func (w *world) renamed(path, to string) error {
 	return fmt.Errorf("no object at %q", path)
 }
 
-// renameBackings has adapters name their network anew.
+// renameBackings writes the new name of their network to adapters.
 func (w *world) renameBackings(ctx *vcsim.Context, from, to string) {
 	for _, entity := range w.registry.All("VirtualMachine") {
 		machine := entity.(*vcsim.VirtualMachine)
@@ -113,7 +113,7 @@ func (w *world) removeHost(named string) error {
 				continue
 			}
 			w.registry.WithLock(ctx, machine, func() {
-				// vcsim forgets none that is on. What locks its disks and what runs in it stay.
+				// vcsim forgets none that is on. The locks of its disks and its guest stay.
 				machine.Runtime.PowerState = off
 				machine.UnregisterVM(ctx, &types.UnregisterVM{This: machine.Self})
 			})

@@ -33,11 +33,11 @@ import (
 type Config struct {
 	// Listen is host and port of the API. Port 0 is any.
 	Listen string
-	// Directory holds a directory for each datastore. What is in it goes.
+	// Directory holds a directory for each datastore. Its content is deleted.
 	Directory string
 	// Datastores and Hosts are how many there are.
 	Datastores, Hosts int
-	// Others is how many machines there are that are nobody's concern.
+	// Others is the number of machines that no test uses.
 	Others int
 	// Users are who can log in.
 	Users []User
@@ -104,7 +104,7 @@ type Switches struct {
 	// DatastoresAway has for each datastore that is away, by its name, the fault that calls about its files end with, such as InvalidDatastore.
 	// With FileNotFound it says that no host reaches it.
 	DatastoresAway map[string]string `json:"datastores_away"`
-	// SimplePatterns has a datastore's browser take "*" at the begin or the end of a pattern alone, and "?" as itself. What it takes is not
+	// SimplePatterns has a datastore's browser take "*" at the begin or the end of a pattern alone, and "?" as itself. The patterns of vCenter are not
 	// documented.
 	SimplePatterns bool `json:"simple_patterns"`
 	// RefusesWithoutHost refuses to make a machine without a host where DRS is manual: "DRS-enabled cluster in manual mode, an
@@ -126,7 +126,7 @@ type Switches struct {
 	DropsEmptyControllers bool `json:"drops_empty_controllers"`
 	// IgnoresLocks lets a disk be attached that a running machine holds.
 	IgnoresLocks bool `json:"ignores_locks"`
-	// StaleLocks leaves locks of machines that are powered off, until it is taken back: as those of a host that has failed.
+	// StaleLocks leaves locks of machines that are powered off, until it is false again: as those of a host that has failed.
 	StaleLocks bool `json:"stale_locks"`
 	// DecodesNamesTwice takes the name of a file at /folder as escaped twice.
 	DecodesNamesTwice bool `json:"decodes_names_twice"`
@@ -166,7 +166,7 @@ type Bed struct {
 	// hosts are where hosts answer at their own addresses.
 	hosts       []net.Listener
 	certificate tls.Certificate
-	// down is until when the API answers nobody.
+	// down is the time until which the API answers no client.
 	down time.Time
 }
 
@@ -269,7 +269,7 @@ func (b *Bed) world() (*world, error) {
 	}
 	made.service.RegisterEndpoints = true
 	made.service.Listen = &url.URL{Host: "127.0.0.1:0", User: url.UserPassword("nobody", "")}
-	// vcsim sets up its handlers for a server of its own. It is closed at once: they are called by ours.
+	// vcsim sets up its handlers for a separate server. The bed closes that server at once, and calls the handlers from its own.
 	made.service.NewServer().Close()
 	made.watchPolicies()
 	made.service.Listen.Host, made.service.Listen.Scheme = b.at.Host, b.at.Scheme
@@ -345,7 +345,7 @@ func (b *Bed) Reset() error {
 	return b.setHosts(true)
 }
 
-// Restart ends all sessions and leases, as a vCenter that starts anew does, and answers nobody for so long. Machines go on.
+// Restart ends all sessions and leases, as a vCenter that restarts does, and answers no client for so long. Machines continue to run.
 func (b *Bed) Restart(down time.Duration) {
 	world := b.now()
 	b.mutex.Lock()
@@ -370,8 +370,8 @@ func (b *Bed) Close() {
 	_ = b.config.Carrier.Close()
 }
 
-// certify makes a certificate for the API, good for a year. It signs itself and is no authority: TLS clients that go by RFC 5280 take no
-// authority's certificate for a server's.
+// certify makes a certificate for the API, valid for a year. It is self-signed and no CA's: TLS clients that follow RFC 5280 refuse a
+// CA's certificate as that of a server.
 func (b *Bed) certify() (tls.Certificate, error) {
 	host, _, err := net.SplitHostPort(b.config.Listen)
 	if err != nil {

@@ -95,7 +95,7 @@ func (w *world) tools(ctx *vcsim.Context, machine *vcsim.VirtualMachine, said bo
 	})
 }
 
-// said takes a body's word to its machine. What is said of a run that is over means nothing.
+// said takes a body's word to its machine. It ignores reports about a run that has ended.
 func (w *world) said(event bodies.Event) {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// What the bed takes for granted of vcsim's inside. When one of these fails, another version of vcsim needs another way.
+// These tests check the internals of vcsim that the bed relies on. If one fails, the bed needs a change for this version of vcsim.
 
 // A reference with a server's GUID is in no session, so vcsim asks the handler that it was given, and the registry has vcsim's
 // own object all the same.

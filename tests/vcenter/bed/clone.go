@@ -206,7 +206,7 @@ func (w *world) fill(made *vcsim.VirtualMachine, copies []copied) fault {
 	return nil
 }
 
-// afterwards does what a clone's specification asks for beside the copy.
+// afterwards does what a clone's specification asks for in addition to the copy.
 func (w *world) afterwards(ctx *vcsim.Context, made *vcsim.VirtualMachine, asked *types.CloneVM_Task) fault {
 	changes := asked.Spec.Config
 	if changes == nil {

@@ -15,18 +15,18 @@ import (
 	"vcenter/faults"
 )
 
-// Control serves what tests ask of a bed beside the API. All bodies are JSON; an error is {"error": "…"}.
+// Control serves requests of tests to a bed, in addition to the API. All bodies are JSON; an error is {"error": "…"}.
 //
 //	GET    /machines   each machine: name, power state, host, disks with their files, guestinfo, storage policies
 //	GET    /calls      calls and bytes by name, the names in their order, calls and tasks at once (faults.Snapshot)
-//	DELETE /calls      counts anew
+//	DELETE /calls      sets the counts to zero
 //	GET    /rules      faults.Rule, and how often each was met
 //	POST   /rules      adds one: {"method": "PowerOnVM_Task", "do": "lose-answer"} → {"id": 1}
 //	DELETE /rules      removes them all, and ends their delays
 //	GET    /switches   Switches
 //	PUT    /switches   changes them
 //	POST   /end        ends all sessions → {"sessions": 2}
-//	POST   /restart    {"milliseconds": 500}: ends sessions and leases, and answers nobody for so long
+//	POST   /restart    {"milliseconds": 500}: ends sessions and leases, and answers no client for so long
 //	POST   /drift      {"machine": "name", "directory": "other"}: moves a machine's files, as Storage vMotion does
 //	POST   /question   {"machine": "name", "text": "moved or copied?"}: a machine asks this until it is given no text; its tasks go on
 //	POST   /rename     {"path": "DC0/vm/lab", "to": "name"}: gives any object another name, as a colleague does

@@ -176,7 +176,7 @@ func (w *world) directory(spec *types.VirtualMachineConfigSpec) (string, fault) 
 	return "", &types.FileAlreadyExists{FileFault: types.FileFault{File: base}}
 }
 
-// makeDirectory makes a directory of a datastore that is not there.
+// makeDirectory makes a missing directory of a datastore.
 func (w *world) makeDirectory(at string) error {
 	file, failed := w.disks.File(at)
 	if failed != nil {

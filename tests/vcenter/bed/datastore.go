@@ -16,8 +16,8 @@ type datastore struct {
 	world *world
 }
 
-// RenameTask gives a datastore another name, which vcsim has no call for. It is the name that paths begin with: those of machines
-// have the new one then, and whoever has noted a path finds no datastore by it ("Change the Datastore Name", vSphere Storage).
+// RenameTask gives a datastore another name, which vcsim has no call for. Paths begin with this name. Paths of machines
+// have the new name then, and a recorded path names no datastore any longer ("Change the Datastore Name", vSphere Storage).
 func (d *datastore) RenameTask(ctx *vcsim.Context, asked *types.Rename_Task) soap.HasFault {
 	task := d.world.task(ctx, "Rename_Task", d.Datastore, func(ctx *vcsim.Context) (types.AnyType, fault) {
 		return nil, d.world.renameDatastore(ctx, d.Datastore, asked.NewName)

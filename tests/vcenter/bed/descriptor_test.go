@@ -9,7 +9,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// What crate ova writes, as its own tests keep it, is read here too, in each of its deployment options.
+// The bed reads the descriptor that crate ova writes, from a snapshot of its tests, in each of its deployment options.
 func TestADescriptorOfThisProjectIsRead(t *testing.T) {
 	kept, err := os.ReadFile("../../../ova/src/ovf/snapshots/ova__ovf__tests__the_descriptor_as_xml.snap")
 	if err != nil {

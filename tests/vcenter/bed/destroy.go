@@ -87,7 +87,7 @@ func (m *machine) RenameTask(ctx *vcsim.Context, asked *types.Rename_Task) soap.
 
 // changed gives a machine's settings another version. "Each change to the configuration updates this value": changeVersion of
 // VirtualMachineConfigInfo, vSphere Web Services API. vcsim does so in ReconfigVM_Task alone, and not where a snapshot changes
-// devices, nor where a machine becomes a template, is none any more, or gets another name.
+// devices, nor where a machine becomes a template, a template becomes a machine, or a machine gets another name.
 func (w *world) changed(ctx *vcsim.Context, machine *vcsim.VirtualMachine) {
 	w.registry.Update(ctx, machine, []types.PropertyChange{
 		{Name: "config.changeVersion", Val: strconv.FormatInt(time.Now().UnixNano(), 10)},
@@ -96,7 +96,7 @@ func (w *world) changed(ctx *vcsim.Context, machine *vcsim.VirtualMachine) {
 
 // destroy deletes a machine's own files, and every disk that is attached to it, wherever that is (vic 2471), or was when one of its
 // snapshots was taken: a snapshot has all settings of its machine (VirtualMachineSnapshot.config). Other files in its
-// directory stay, a disk that was detached before among them: vcsim deletes the directory. A disk on which linked clones stand
+// directory stay, a disk that was detached before among them: vcsim deletes the directory. A parent disk of linked clones
 // stays as well: vCenter keeps what machines of a group share ("Deleting a Linked Virtual Machine", vSphere Web Services SDK
 // Programming Guide).
 func (w *world) destroy(ctx *vcsim.Context, machine *vcsim.VirtualMachine) fault {

@@ -40,7 +40,7 @@ func (w *world) newDevice(change *types.VirtualDeviceConfigSpec, index int, dire
 	default:
 		return "", &types.NotSupported{}
 	}
-	// vcsim then finds the file that is there, and makes none.
+	// vcsim then finds the existing file, and makes none.
 	change.FileOperation = ""
 	var made string
 	var failed fault

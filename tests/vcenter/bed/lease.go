@@ -24,7 +24,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// lease is the import of a machine: its disks can be uploaded as long as somebody says how far they are. vcsim throws uploads
+// lease is the import of a machine: its disks can be uploaded as long as the client reports its progress. vcsim throws uploads
 // away, never ends a lease, and keeps the machine of one that is aborted.
 type lease struct {
 	mo.HttpNfcLease
@@ -187,7 +187,7 @@ func (l *lease) drop(ctx *vcsim.Context, why fault) bool {
 	return ended
 }
 
-// expire ends a lease that nobody has spoken of for its time-out: "The client must call HttpNfcLeaseProgress periodically … to
+// expire ends a lease without a report of progress during its time-out: "The client must call HttpNfcLeaseProgress periodically … to
 // keep the lease alive" (reference of HttpNfcLease).
 func (l *lease) expire() { l.drop(l.world.own(), &types.Timedout{}) }
 
@@ -275,7 +275,7 @@ func (l *lease) receive(name string, body io.Reader) error {
 	if err := l.world.unpack(counted, to.path); err != nil {
 		return err
 	}
-	// What comes behind the end of the stream counts for the sums.
+	// Bytes behind the end of the stream count for the sums.
 	_, err := io.Copy(io.Discard, counted)
 	return err
 }

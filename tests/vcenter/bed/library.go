@@ -21,7 +21,7 @@ import (
 )
 
 // libraryServer answers for content libraries, as vcsim has them: the REST API at /rest and /api. It asks the SOAP API for what it does
-// to machines, in a session of its own that may do everything: what the caller may do is not looked at. Its sessions do not end
+// to machines, in a separate session with all privileges: the caller's privileges are not checked. Its sessions do not end
 // when the bed ends all.
 func (w *world) libraryServer() http.Handler {
 	at := &url.URL{Scheme: "https", Host: w.bed.at.Host, Path: "/sdk", User: w.bed.own}

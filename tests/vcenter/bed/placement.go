@@ -17,7 +17,7 @@ type datacenter struct {
 	world *world
 }
 
-// PowerOnMultiVMTask powers machines on, each by a task of its own.
+// PowerOnMultiVMTask powers machines on, each by a separate task.
 func (d *datacenter) PowerOnMultiVMTask(ctx *vcsim.Context, asked *types.PowerOnMultiVM_Task) soap.HasFault {
 	task := d.world.task(ctx, "PowerOnMultiVM_Task", d.Datacenter, func(ctx *vcsim.Context) (types.AnyType, fault) {
 		result := types.ClusterPowerOnVmResult{}

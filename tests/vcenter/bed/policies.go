@@ -67,7 +67,7 @@ func policyOf(named []types.BaseVirtualMachineProfileSpec) string {
 	return id
 }
 
-// knowsPolicy refuses a policy that is not there, as PbmRetrieveContent does. Which fault other calls end with is not documented.
+// knowsPolicy refuses a missing policy, as PbmRetrieveContent does. Which fault other calls end with is not documented.
 func (w *world) knowsPolicy(named []types.BaseVirtualMachineProfileSpec) fault {
 	id := policyOf(named)
 	if id == "" {
@@ -141,7 +141,7 @@ func (w *world) watchPolicies() {
 	registry.Handler = func(ctx *vcsim.Context, method *vcsim.Method) (mo.Reference, types.BaseMethodFault) {
 		const privilege = "StorageProfile.View"
 		asks := method.Name == "PbmQueryProfile" || method.Name == "PbmRetrieveContent"
-		// Who has no session is told so by vcsim.
+		// A client without a session gets its error from vcsim.
 		if !asks || ctx.Session == nil || slices.Contains(w.held(ctx.Session.UserName, w.model.ServiceContent.RootFolder), privilege) {
 			return nil, nil
 		}

@@ -15,7 +15,7 @@ import (
 	"vcenter/bodies"
 )
 
-// machine answers for machines. What it does not refuse and does not do itself is vcsim's.
+// machine answers for machines. It passes the calls that it does not refuse or handle to vcsim.
 type machine struct {
 	*vcsim.VirtualMachine
 	world *world
@@ -235,8 +235,8 @@ func (w *world) powerOff(ctx *vcsim.Context, machine *vcsim.VirtualMachine, cut 
 		}
 	}
 	if running != nil && !w.bed.Switches().KeepsGuestinfo {
-		// What a guest sets lives as long as the machine's process: it is in no file of the machine, unlike what is set from
-		// outside (VMware's Guest SDK, "guestinfo variables").
+		// Variables that a guest sets exist as long as the machine's process: they are in no file of the machine, unlike those
+		// that are set from outside (VMware's Guest SDK, "guestinfo variables").
 		for key, is := range running.set {
 			if is {
 				w.setExtra(ctx, machine, "guestinfo."+key, "")

@@ -15,15 +15,15 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// User is somebody who can log in.
+// User is an account that can log in.
 type User struct {
 	Name     string `json:"name"`
 	Password string `json:"password"`
 	// Privileges of the user's role at the root, for all below it. Everybody can see and read. Nil is an administrator, unless On says
 	// something.
 	Privileges []string `json:"privileges"`
-	// On are the privileges of roles on objects, by their inventory paths, such as DC0/vm/lab. They propagate. What is set on an object
-	// replaces what that would have from above. Where System.View is among them, and System.Read is not, little is shown of the object.
+	// On are the privileges of roles on objects, by their inventory paths, such as DC0/vm/lab. They propagate. A permission on an object
+	// replaces those from objects above it. Where System.View is among them, and System.Read is not, little is shown of the object.
 	On map[string][]string `json:"on"`
 }
 
@@ -33,7 +33,7 @@ func Known() []string {
 }
 
 // needed has the privilege of each call that changes something: "Required Privileges" of the methods in the vSphere Web Services API
-// reference. What ReconfigVM_Task, CreateVM_Task and CloneVM_Task need depends on what they ask for.
+// reference. The privileges of ReconfigVM_Task, CreateVM_Task and CloneVM_Task depend on their arguments.
 var needed = map[string][]string{
 	"PowerOnVM_Task": {"VirtualMachine.Interact.PowerOn"}, "PowerOnMultiVM_Task": {"VirtualMachine.Interact.PowerOn"},
 	"PowerOffVM_Task": {"VirtualMachine.Interact.PowerOff"}, "ShutdownGuest": {"VirtualMachine.Interact.PowerOff"},
@@ -356,7 +356,7 @@ type collector struct {
 	world *world
 	// user is who may not read everything; nil who may.
 	user *User
-	// hidden are the machines whose settings nobody is shown.
+	// hidden are the machines whose settings are shown to no client.
 	hidden map[ref]hiding
 }
 

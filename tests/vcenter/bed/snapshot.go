@@ -11,8 +11,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// snapshot answers for snapshots. What a disk held when one was taken is not kept: the rules are, and the names. So none can be
-// reverted to.
+// snapshot answers for snapshots. It does not keep the content of disks, only the rules and the names. So no revert is
+// possible.
 type snapshot struct {
 	*vcsim.VirtualMachineSnapshot
 	world *world
@@ -164,8 +164,8 @@ func (m *machine) RemoveAllSnapshotsTask(ctx *vcsim.Context, asked *types.Remove
 	return &methods.RemoveAllSnapshots_TaskBody{Res: &types.RemoveAllSnapshots_TaskResponse{Returnval: task}}
 }
 
-// consolidate gives disks their old paths again when the last snapshot is gone. A parent on which a linked clone stands is kept as
-// it is, and so is the delta on it.
+// consolidate gives disks their old paths again when the last snapshot is gone. A parent of a linked clone stays unchanged, and so
+// does the delta on it.
 func (w *world) consolidate(ctx *vcsim.Context, machine *vcsim.VirtualMachine) fault {
 	if len(w.snapshots(machine)) > 0 {
 		return nil

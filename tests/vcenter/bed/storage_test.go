@@ -62,7 +62,7 @@ func TestADiskMovesFromOneMachineToAnother(t *testing.T) {
 	if _, err := os.Stat(file); err != nil {
 		t.Error(err)
 	}
-	// What is attached goes with its machine, wherever it is.
+	// An attached disk is deleted with its machine, wherever it is.
 	s.done(two.PowerOn(background))
 	task, err = two.Destroy(background)
 	refused[*types.InvalidPowerState](s, "destroying what runs", task, err)
@@ -324,7 +324,7 @@ func TestLinkedClonesStandOnASnapshot(t *testing.T) {
 	}
 	s.is(one, on)
 	s.is(two, on)
-	// The template goes, and what the clones stand on stays.
+	// The template is deleted, and the parents of the clones stay.
 	s.done(template.Destroy(background))
 	s.holds(files[1], ovatest.SystemDisk())
 	s.done(one.PowerOff(background))

@@ -18,9 +18,9 @@ import (
 // work is what a task does.
 type work func(ctx *vcsim.Context) (types.AnyType, fault)
 
-// task starts a task of its own: vcsim's hold the lock of their object as long as they run, so that reads wait for them and a
+// task starts a separate task: vcsim's hold the lock of their object as long as they run, so that reads wait for them and a
 // second task for the first. On vCenter reads go on, and what needs a machine that another task works on fails with
-// TaskInProgress (vic 5647). What is to be done then, is done before the task is said to have ended.
+// TaskInProgress (vic 5647). The functions in then run before the task is reported as ended.
 func (w *world) task(ctx *vcsim.Context, method string, on mo.Reference, do work, then ...func(*vcsim.Context, fault)) ref {
 	at := on.Reference()
 	made := w.newTask(ctx, method, at)
@@ -134,7 +134,7 @@ func (w *world) finish(ctx *vcsim.Context, made *vcsim.Task, result types.AnyTyp
 	})
 }
 
-// message is what stands beside a fault. Nobody should go by it.
+// message is the text of a fault. Clients should not depend on it.
 func message(failed fault) string {
 	text := strings.TrimPrefix(fmt.Sprintf("%T", failed), "*types.")
 	if file, is := failed.(types.BaseFileFault); is {

@@ -33,7 +33,7 @@ type hiding struct {
 	made, traceless bool
 }
 
-// unshown are the machines whose settings nobody is shown.
+// unshown are the machines whose settings are shown to no client.
 func (w *world) unshown() map[ref]hiding {
 	switches, hidden := w.bed.Switches(), map[ref]hiding{}
 	w.mutex.Lock()

@@ -21,7 +21,7 @@ type (
 	fault = types.BaseMethodFault
 )
 
-// world is one vcsim with its inventory, and what the bed knows beside it. Resetting the bed makes another.
+// world is one vcsim with its inventory, and the bed's additional state. Resetting the bed makes another.
 type world struct {
 	bed      *Bed
 	model    *vcsim.Model
@@ -126,7 +126,7 @@ func (w *world) mount() error {
 	return nil
 }
 
-// populate makes machines that are nobody's concern.
+// populate makes machines that no test uses.
 func (w *world) populate(count int) error {
 	if count == 0 {
 		return nil
@@ -221,7 +221,7 @@ func (w *world) close() {
 	w.runs = map[string]*run{}
 	w.mutex.Unlock()
 	for uuid, left := range runs {
-		// Nothing is said any more: whoever hears it ends, and with him what holds this world.
+		// No further events follow: the reader of the inbox ends, and releases this world.
 		close(left.inbox)
 		_ = w.bed.config.Carrier.Cut(uuid, left.id)
 	}

@@ -1,5 +1,5 @@
-// Package bodies is the contract with whoever carries the machines that a vCenter powers on: what a body is told, and what it
-// says. It knows nothing of the vSphere API.
+// Package bodies is the contract with the carrier of the machines that a vCenter powers on: the requests to a body, and its
+// reports. It knows nothing of the vSphere API.
 package bodies
 
 import "time"
@@ -50,9 +50,9 @@ type NIC struct {
 	Connected bool   `json:"connected"`
 }
 
-// What a body can say of itself.
+// The reports of a body.
 const (
-	// Ended says that the body is off: by itself, or since it was told to shut down. Of a body that was cut nothing is said.
+	// Ended says that the body is off: by itself, or after a request to shut down. A body that was cut sends no report.
 	Ended = "ended"
 	// Tools says whether VMware Tools run, and the guest's name and addresses.
 	Tools = "tools"
@@ -75,11 +75,11 @@ type Event struct {
 // Carrier gives machines their bodies. A call returns when what it asks for has happened, but Shutdown at once: the body says
 // when it has ended.
 type Carrier interface {
-	// Start makes the body run. After an error there is none.
+	// Start makes the body run. After an error no body exists.
 	Start(Machine) error
 	// Shutdown asks the guest to shut down.
 	Shutdown(vm, run string) error
-	// Cut takes the power away. A body that is not there is cut.
+	// Cut takes the power away. For a missing body it succeeds.
 	Cut(vm, run string) error
 	// NIC connects or disconnects an adapter of a running machine.
 	NIC(vm, run string, key int32, connected bool) error
@@ -89,7 +89,7 @@ type Carrier interface {
 	Close() error
 }
 
-// none is machines without bodies: their Tools run at once, and a shutdown takes as long as it is told.
+// none is machines without bodies: their Tools run at once, and a shutdown takes the configured time.
 type none struct {
 	events   chan Event
 	shutdown time.Duration

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// The test program is also the command that carries bodies, when it is told so by its environment.
+// The test program is also the command that carries bodies, if its environment says so.
 func TestMain(m *testing.M) {
 	if os.Getenv("CARRY_BODIES") != "" {
 		carry()

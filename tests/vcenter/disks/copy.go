@@ -17,7 +17,7 @@ func suffix(number int) string {
 	return fmt.Sprintf("_%d", number)
 }
 
-// Copy makes an independent disk with a UUID of its own of what a disk holds.
+// Copy makes an independent disk with another UUID and the content of a disk.
 func (s *Store) Copy(from, to string, thin bool) (*Disk, Fault) {
 	source, fault := s.Read(from)
 	if fault != nil {
@@ -34,8 +34,8 @@ func (s *Store) Copy(from, to string, thin bool) (*Disk, Fault) {
 	return made, nil
 }
 
-// Fill copies into a blank disk what another of the same capacity holds. A delta that somebody has written to cannot be copied:
-// its format is its carrier's. One that is untouched holds what its parent does.
+// Fill copies into a blank disk what another of the same capacity holds. A delta with writes cannot be copied:
+// its format is its carrier's. A delta without writes has the content of its parent.
 func (s *Store) Fill(to, from string) Fault {
 	source, fault := s.Read(from)
 	if fault != nil {
@@ -98,7 +98,7 @@ func copySparse(from, to string) (int64, error) {
 	}
 }
 
-// Move gives a disk another name. The deltas that stand on it lose it, as they do on a real datastore: it is refused.
+// Move gives a disk another name. Its deltas would lose their parent, as on a real datastore: it is refused.
 func (s *Store) Move(from, to string) Fault {
 	source, fault := s.File(from)
 	if fault != nil {
@@ -113,7 +113,7 @@ func (s *Store) Move(from, to string) Fault {
 	return s.Rename(from, to)
 }
 
-// Rename moves a disk's files, as Storage vMotion does under a running machine: whoever has the disk open keeps it.
+// Rename moves a disk's files, as Storage vMotion does under a running machine: a process that has the disk open keeps it.
 func (s *Store) Rename(from, to string) Fault {
 	source, fault := s.File(from)
 	if fault != nil {

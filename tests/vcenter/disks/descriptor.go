@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// descriptor is what the text file beside a disk's extent says.
+// descriptor is the content of the text file next to a disk's extent.
 type descriptor struct {
 	sectors int64
 	extent  string

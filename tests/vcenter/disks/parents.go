@@ -2,10 +2,10 @@ package disks
 
 import "os"
 
-// IsParent says whether a delta stands on this disk.
+// IsParent says whether this disk is the parent of a delta.
 func (s *Store) IsParent(name string) bool { return s.Children(name) > 0 }
 
-// Children is how many deltas stand on this disk.
+// Children is the number of deltas whose parent is this disk.
 func (s *Store) Children(name string) int {
 	file, fault := s.File(name)
 	if fault != nil {
@@ -22,7 +22,7 @@ func (s *Store) Children(name string) int {
 	return count
 }
 
-// Forget drops what is known of disks whose files somebody has deleted without a word.
+// Forget drops the records of disks whose files were deleted without a call of this package.
 func (s *Store) Forget() {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()

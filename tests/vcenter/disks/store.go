@@ -1,4 +1,4 @@
-// Package disks keeps virtual disks as files in the directories of datastores: a descriptor, and beside it a raw flat file of
+// Package disks keeps virtual disks as files in the directories of datastores: a descriptor, and next to it a raw flat file of
 // the disk's capacity, which fits a loop device, or the empty file of a delta. It knows locks, and who is whose parent; of
 // virtual machines it knows nothing but the name that holds a lock.
 //
@@ -143,7 +143,7 @@ func (s *Store) Create(name string, capacity int64, thin bool) (*Disk, Fault) {
 	return s.Read(name)
 }
 
-// Child makes a delta of a disk. What has been written to it since belongs to whoever carries the machine: its file is empty.
+// Child makes a delta of a disk. Later writes are stored by the carrier of the machine: the file of the delta is empty.
 func (s *Store) Child(name, parent string) (*Disk, Fault) {
 	from, fault := s.Read(parent)
 	if fault != nil {
@@ -237,7 +237,7 @@ func (s *Store) Extend(name string, capacity int64) Fault {
 	return failure(name, err)
 }
 
-// Delete removes a disk that nobody has locked and that is nobody's parent.
+// Delete removes a disk without a lock and without deltas.
 func (s *Store) Delete(name string) Fault {
 	file, fault := s.File(name)
 	if fault != nil {
@@ -291,7 +291,7 @@ func (s *Store) absent(name string) (string, Fault) {
 		return "", &types.FileAlreadyExists{FileFault: types.FileFault{File: name}}
 	}
 	if _, err := os.Stat(filepath.Dir(file)); err != nil {
-		// As when a disk is to be made in a directory that is not there: FileNotFound.
+		// As for a disk that is to be made in a missing directory: FileNotFound.
 		return "", failure(name, err)
 	}
 	return file, nil

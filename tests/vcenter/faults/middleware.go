@@ -56,7 +56,7 @@ func (c *Counts) Snapshot() Snapshot {
 	}
 }
 
-// Reset begins anew; what is under way counts on.
+// Reset sets the counts to zero. Calls that run are still counted.
 func (c *Counts) Reset() {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -157,7 +157,7 @@ func (m *Middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	case Drop:
 		if rule.Bytes > 0 {
-			// What has been sent until then has arrived, and the other side saw it break off.
+			// The bytes that were sent until then have arrived, and the other side saw the connection break.
 			in.limit = rule.Bytes
 			m.Next.ServeHTTP(&answer{ResponseWriter: nowhere{}}, r)
 		}

@@ -1,5 +1,5 @@
-// Package faults spoils calls on request, and counts them. It stands before the API as HTTP middleware and knows no more of a
-// call than its name: the first element in the Body of its SOAP envelope.
+// Package faults spoils calls on request, and counts them. It is HTTP middleware in front of the API. It knows only the name of a
+// call: the first element in the Body of its SOAP envelope.
 package faults
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// What a rule can do.
+// The effects of rules.
 const (
 	// Answer with a fault; nothing takes effect.
 	Fail = "fault"
@@ -47,7 +47,7 @@ type Rule struct {
 	Do string `json:"do"`
 	// Fault is the name of the fault's type, as "HostCommunication".
 	Fault string `json:"fault,omitempty"`
-	// Message is what the answer to a call says beside its fault; the name of the type is in it if nothing is said.
+	// Message is the text of an answer with a fault. If it is empty, the text is the name of the type.
 	Message string `json:"message,omitempty"`
 	// Milliseconds is how long a delay is.
 	Milliseconds int `json:"milliseconds,omitempty"`
@@ -120,7 +120,7 @@ func (r *Rules) Clear() {
 	}
 }
 
-// Wait waits as long as the rule wants, until the rules are taken away or somebody gives up.
+// Wait waits as long as the rule wants, until the rules are removed or the client ends the request.
 func (r *Rule) Wait(over <-chan struct{}) {
 	select {
 	case <-time.After(time.Duration(r.Milliseconds) * time.Millisecond):

@@ -1,5 +1,5 @@
 // Command govc is govmomi's own command line, with the commands that machines are deployed by, and those that move what is in the
-// inventory: what people use beside our own, of the same pinned module.
+// inventory. Operators use them in addition to our own commands. They are of the same pinned module.
 package main
 
 import (

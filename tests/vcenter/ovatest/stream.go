@@ -13,7 +13,7 @@ const (
 )
 
 // Stream packs a raw disk, a multiple of 64 KiB, into a streamOptimized VMDK with its tables in the footer, as VMware's "Virtual
-// Disk Format 5.0" has it. The tables themselves are left out: who reads a stream goes by its markers.
+// Disk Format 5.0" has it. The tables themselves are left out: a reader of a stream uses its markers.
 func Stream(raw []byte) []byte {
 	out := new(bytes.Buffer)
 	put := func(values ...any) {

@@ -49,7 +49,7 @@ type header struct {
 }
 
 // Unpack writes the grains of the stream where they belong in a disk of so many bytes, and says how many bytes of data
-// there were. What the stream leaves out stays as it is in the disk. A stream of another capacity, one that is cut, and one
+// there were. Grains that the stream leaves out stay unchanged in the disk. A stream of another capacity, one that is cut, and one
 // that has grains out of their order are errors.
 func Unpack(from io.Reader, to io.WriterAt, capacity int64) (int64, error) {
 	in := bufio.NewReaderSize(from, 1<<17)

@@ -156,7 +156,10 @@ impl StepContext {
                             .to_owned(),
                     ));
                 }
-                log::warn!("no other control-plane node has said within {} s whose this data disk is", limit.as_secs());
+                log::warn!(
+                    "no other control-plane node has said within {} s which node this data disk belongs to",
+                    limit.as_secs()
+                );
                 Ok(())
             }
         }

@@ -86,7 +86,7 @@ fn refused(error: join::Error, standing: &WorkerMembership) -> StepError {
         join::Error::Refused(finding) => {
             let mut findings = Findings::from(*finding);
             if let WorkerMembership::Expired(ended) = standing {
-                findings.push(join::expired(CERTIFICATE, *ended, "It joins again once its token is taken"));
+                findings.push(join::expired(CERTIFICATE, *ended, "It joins again when its token is accepted"));
             }
             StepError::Refused(findings)
         }

@@ -115,7 +115,7 @@ pub fn command(root: &Path, options: &Options, stdout: &mut dyn Write) -> anyhow
                 return Ok(writeln!(stdout, "No certificate of your own is installed.")?);
             }
             services::restart_agent().context(services::NOT_TAKEN_UP)?;
-            Ok(writeln!(stdout, "Removed. The API on this node shows the cluster's certificate to everybody.")?)
+            Ok(writeln!(stdout, "Removed. The API on this node shows the cluster's certificate to all clients.")?)
         }
         Action::Renew { output } => renew(root, *output, stdout),
         Action::Revoke { who, output } => revoke(root, who, *output, stdout),
@@ -132,7 +132,7 @@ fn renew(root: &Path, output: Output, stdout: &mut dyn Write) -> anyhow::Result<
     while !renew::ask(&records, id)? {
         if Instant::now() > until {
             bail!(
-                "the control plane of this node does not run with new certificates after {} s: the agent goes on, see \
+                "the control plane of this node does not run with new certificates after {} s: the agent continues, see \
                  `kaas-agent status`",
                 limit.as_secs()
             );

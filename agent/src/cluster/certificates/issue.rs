@@ -91,7 +91,7 @@ pub fn issue(
     );
     ensure!(
         (1..=LONGEST).contains(&days),
-        "a credential lives 1 to {LONGEST} days, not {days}: issue the next one in time"
+        "a credential is valid for 1 to {LONGEST} days, not {days}: issue the next one in time"
     );
     let authority = CertificateAuthorities::read(&files::below(root, PKI))?.kubernetes;
     let ends = now + DAY * days;

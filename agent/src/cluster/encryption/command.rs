@@ -97,13 +97,13 @@ fn rotate(root: &Path, store: &Store<'_>, now: SystemTime, out: &mut impl Write)
     }
     let id = key.id.clone();
     let Some(offered) = seen.set.offered(key, now) else {
-        writeln!(out, "a new key is being taken up already; `kaas-agent encryption status` says how far it is")?;
+        writeln!(out, "the nodes already change to a new key; `kaas-agent encryption status` says how far it is")?;
         return Ok(());
     };
     if !store.change(&seen, &offered)? {
         bail!("the keys were changed meanwhile: look at `kaas-agent encryption status`");
     }
-    writeln!(out, "the new key {id} is being taken up; `kaas-agent encryption status` says how far it is")?;
+    writeln!(out, "the nodes change to the new key {id}; `kaas-agent encryption status` says how far it is")?;
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 //!
 //! etcd first creates its log. A moment later it saves the first batch: the members it was started with and its first
 //! state. A power cut between the two leaves a log without members. Then etcd takes itself for a restarted member and
-//! waits for a leader for ever. Such a member has sent nothing to other members, because each message waits until its
+//! waits for a leader forever. Such a member has sent nothing to other members, because each message waits until its
 //! content has been saved. It may therefore start over. This module only reads.
 //!
 //! The log's format is that of etcd 3.6 (`server/storage/wal`, `encoder.go` and `walpb/record.proto`). Each record is a

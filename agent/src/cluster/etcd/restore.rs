@@ -189,7 +189,7 @@ impl RestoreRun {
         let at = humantime::format_rfc3339_seconds(now).to_string();
         let ready = self.make(&making, &at, runner).and_then(|()| match etcd()?.as_str() {
             "inactive" | "failed" => Ok(()),
-            state => bail!("etcd was started meanwhile ({state}): the node goes on with the data that it had"),
+            state => bail!("etcd was started meanwhile ({state}): the node keeps its former data"),
         });
         if let Err(error) = ready {
             // etcd may need that room.
@@ -260,12 +260,14 @@ impl RestoreRun {
 pub fn settle(root: &Path, records: &Records) -> anyhow::Result<()> {
     let data = files::below(root, DATA);
     let (made, member) = (data.join(MADE), data.join(MEMBER));
-    files::remove_directory(&data.join(MAKING)).context("clearing up a restore that was cut off")?;
+    files::remove_directory(&data.join(MAKING)).context("clearing up an interrupted restore")?;
     if made.try_exists()? {
         match member.try_exists()? {
-            true => files::remove_directory(&made).context("clearing up a restore that was cut off")?,
+            true => files::remove_directory(&made).context("clearing up an interrupted restore")?,
             false => {
-                log::warn!("a restore was cut off once the old data had given way: the new data take their place");
+                log::warn!(
+                    "a restore was interrupted after it had removed the old data: the node uses the restored data"
+                );
                 files::put_in_place(&made, &member).context("putting the restored data in place")?;
             }
         }

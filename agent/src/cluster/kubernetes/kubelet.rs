@@ -271,7 +271,7 @@ pub fn replace_unusable_certificates(root: &Path, now: SystemTime) -> io::Result
             continue;
         }
         let next = best.map_or("another one", |(name, _)| name);
-        log::warn!("{} is missing, not usable or has expired: the kubelet goes on with {next}", link.display());
+        log::warn!("{} is missing, not usable or has expired: the kubelet uses {next}", link.display());
         files::remove(&link)?;
         if let Some((name, _)) = best {
             symlink(name, &link)?;

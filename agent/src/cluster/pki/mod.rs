@@ -94,7 +94,7 @@ pub enum Error {
     #[error("{what} is unusable: {reason}")]
     Unusable { what: String, reason: String },
     /// A file of another CA already exists. Nothing was overwritten.
-    #[error("{} holds another cluster's CA; it was left alone", path.display())]
+    #[error("{} holds another cluster's CA; it was not changed", path.display())]
     Another {
         /// The file that differs.
         path: PathBuf,

@@ -61,7 +61,7 @@ impl Settings {
     }
 }
 
-/// Keeps the pod network up to date for ever. `root` is `/` on a VM. [`crate::cluster::pki::ensure_kubeconfig`] writes
+/// Keeps the pod network up to date forever. `root` is `/` on a VM. [`crate::cluster::pki::ensure_kubeconfig`] writes
 /// `kubeconfig`, which is read again after each failure. Returns an error only if it cannot begin. Later failures are
 /// logged, and it tries again.
 pub fn run(settings: &Settings, kubeconfig: PathBuf, root: &Path, runner: &dyn Runner) -> anyhow::Result<()> {

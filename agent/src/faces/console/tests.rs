@@ -24,12 +24,12 @@ pub(super) fn formed() -> Facts {
     let node = |name: &str, ready| crate::cluster::kubernetes::api::Node { name: name.into(), ready };
     let member = |name: &str, healthy| Member { name: name.into(), healthy };
     let mut findings = Findings::default();
-    findings.push(codes::DISK_SPARE.finding("/dev/sdc", "it is left alone", "Detach it if nothing needs it"));
+    findings.push(codes::DISK_SPARE.finding("/dev/sdc", "it is not used", "Detach it if nothing needs it"));
     Facts {
         status: Some(Status {
             image: "kaas-control-plane 0.1.0 (development image)".into(),
             node: Some("cp1".into()),
-            address: Some([192, 168, 10, 11].into()),
+            address: Some([10, 20, 30, 11].into()),
             cluster: Some("control".into()),
             phase: Phase::Done,
             findings,
@@ -37,7 +37,7 @@ pub(super) fn formed() -> Facts {
                 api: true,
                 nodes: Some(vec![node("cp1", true), node("cp2", true), node("cp3", false)]),
                 etcd: ["cp1", "cp2", "cp3"].map(|name| member(name, name != "cp3")).to_vec(),
-                virtual_address: Some(VirtualAddress { address: [192, 168, 10, 10].into(), held: true }),
+                virtual_address: Some(VirtualAddress { address: [10, 20, 30, 10].into(), held: true }),
             }),
             ..Status::default()
         }),
@@ -46,8 +46,8 @@ pub(super) fn formed() -> Facts {
         roles: Some(Role::ControlPlane.into()),
         role: Some(Role::ControlPlane),
         versions: vec![("image", "kaas-control-plane 0.1.0".into()), ("Kubernetes", "1.36.3".into())],
-        virtual_address: Some("192.168.10.10".into()),
-        api: Some("https://192.168.10.10:6443".into()),
+        virtual_address: Some("10.20.30.10".into()),
+        api: Some("https://10.20.30.10:6443".into()),
         control_nodes: 3,
         ssh_keys: Some(2),
         certificates: vec![
@@ -64,7 +64,7 @@ pub(super) fn refused() -> Facts {
     let mut findings = Findings::default();
     findings.push(codes::GATEWAY_OFF_SUBNET.finding(
         "gateway",
-        "the gateway 192.168.99.1 is not in the node's subnet 192.168.10.0/24",
+        "the gateway 192.168.99.1 is not in the node's subnet 10.20.30.0/24",
         "Correct it, or the prefix length of this VM's address",
     ));
     let image = "kaas-control-plane 0.1.0 (development image)".into();
@@ -82,9 +82,9 @@ pub(super) fn refused() -> Facts {
 fn present() -> Vec<(&'static properties::Property, Secret)> {
     let values = [
         ("node-name", "cp1"),
-        ("address", "192.168.10.11/24"),
+        ("address", "10.20.30.11/24"),
         ("gateway", "192.168.99.1"),
-        ("control-nodes", "cp1=192.168.10.11"),
+        ("control-nodes", "cp1=10.20.30.11"),
         ("deployment-secret", SECRET),
         ("http-proxy", "http://me:hunter2@proxy.example.com:3128"),
     ];
@@ -194,10 +194,10 @@ fn every_changeable_property_has_a_form() {
 fn only_changed_properties_are_saved() {
     let mut state = mending();
     state.update(Event::Key(KeyEvent::new(KeyCode::Char('u'), KeyModifiers::CONTROL)));
-    type_in(&mut state, "192.168.10.1");
+    type_in(&mut state, "10.20.30.1");
     let save = KeyEvent::new(KeyCode::Char('s'), KeyModifiers::CONTROL);
     let wanted = state.update(Event::Key(save));
-    assert_eq!(wanted, Some(Effect::Change(vec![("gateway", Secret::new("192.168.10.1".into()))])));
+    assert_eq!(wanted, Some(Effect::Change(vec![("gateway", Secret::new("10.20.30.1".into()))])));
     state.update(Event::Outcome(Outcome::Done("Saved.".into())));
     assert!(matches!(state.screen, Screen::Status { .. }));
     assert_eq!(state.notice.as_deref(), Some("Saved."));

@@ -379,14 +379,14 @@ pub(super) fn of_no_use(disk: &Disk, content: &Content, several: bool) -> Option
 pub(super) fn left_alone(disk: &Disk, content: &Content, because: &str) -> Finding {
     let what = match content {
         Content::Blank => "it is empty".to_owned(),
-        Content::Interrupted(_) => "a preparation was begun on it".to_owned(),
+        Content::Interrupted(_) => "its preparation was interrupted".to_owned(),
         Content::Foreign(what) => format!("it holds {what}"),
         Content::Volumes { identity, .. } => format!("it holds {}", words_of_worker(identity)),
         _ => "it is a data disk too".to_owned(),
     };
     codes::DISK_SPARE.finding(
         disk.path.display().to_string(),
-        format!("{what}; it is left alone, {because}"),
+        format!("{what}; it is not used, {because}"),
         "Detach it if it is not needed",
     )
 }

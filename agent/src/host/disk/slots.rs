@@ -94,12 +94,9 @@ impl fmt::Display for NewerIdentity {
         match self {
             Self::Format(version) => write!(f, "its identity is in format {version}"),
             Self::Content { last_use: Some((node, image)), .. } => {
-                write!(
-                    f,
-                    "it was last used by node {node} with image {image}, and its identity says more than is known"
-                )
+                write!(f, "it was last used by node {node} with image {image}, and its identity has unknown fields")
             }
-            Self::Content { last_use: None, .. } => write!(f, "its identity has content that is not known"),
+            Self::Content { last_use: None, .. } => write!(f, "its identity has unknown content"),
         }
     }
 }

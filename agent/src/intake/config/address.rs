@@ -12,7 +12,7 @@ pub enum Address {
     Static(Ipv4Net),
     /// A DHCP server leases the address.
     Dhcp {
-        /// The lease. `None` before the first one. A worker that has joined keeps its address for life.
+        /// The lease. `None` before the first one. A worker that has joined never changes its address.
         #[serde(rename = "dhcp")]
         lease: Option<Lease>,
     },

@@ -41,7 +41,7 @@ pub struct JoinedCluster {
 pub struct LearnedCluster {
     pub network: ClusterNetwork,
     pub control_nodes: Vec<ControlNode>,
-    /// The Kubernetes minor version that the worker has joined with, such as `1.36`. It stays for the life of the VM.
+    /// The Kubernetes minor version that the worker has joined with, such as `1.36`. It never changes in this VM.
     pub kubernetes_minor: String,
 }
 

@@ -49,7 +49,7 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
                 match node.kubernetes.upgrade {
                     Some(upgrade) => {
                         if let Some(error) = upgrade.error {
-                            bail!("it was given up: {error}");
+                            bail!("it was cancelled: {error}");
                         }
                     }
                     None if minor(&node.kubernetes.version)?.to_string() == to => {

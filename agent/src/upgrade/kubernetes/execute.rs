@@ -40,7 +40,7 @@ pub fn resume(context: &SwapContext) -> anyhow::Result<Findings> {
         }
         Err(error) => {
             let Rejection { code, reason: error } = failure(&error, &codes::KUBERNETES_FAILED);
-            log::warn!("the upgrade to Kubernetes {} is given up: {error} [{code}]", begun.to);
+            log::warn!("the upgrade to Kubernetes {} is cancelled: {error} [{code}]", begun.to);
             virtual_ip::enable(&context.root)?;
             uncordon(context, &SlowHost(context.config.timeout_factor))?;
             let given = UpgradeRecord { error: Some(error.clone()), code: Some(code), ..begun };
@@ -55,7 +55,7 @@ fn given_up(begun: &UpgradeRecord, error: &str) -> Findings {
     codes::KUBERNETES_FAILED
         .finding(
             "Kubernetes",
-            format!("the upgrade from {} to {} was given up: {error}", begun.from, begun.to),
+            format!("the upgrade from {} to {} was cancelled: {error}", begun.from, begun.to),
             "The node is as before. Fix the cause and upgrade again: `kaas-agent upgrade-kubernetes`",
         )
         .into()
@@ -136,7 +136,7 @@ mod tests {
         };
         let said = given_up(&begun, "draining cp1");
         let said: Vec<_> = said.iter().map(|finding| (finding.code.as_str(), finding.seen.as_str())).collect();
-        assert_eq!(said, [("kubernetes.upgrade-failed", "the upgrade from 1.35 to 1.36 was given up: draining cp1")]);
+        assert_eq!(said, [("kubernetes.upgrade-failed", "the upgrade from 1.35 to 1.36 was cancelled: draining cp1")]);
         assert!(!begun.is_under_way());
     }
 }

@@ -117,7 +117,7 @@ pub fn others_under_way(etcd: &EtcdClient, own: &str) -> anyhow::Result<Vec<Stri
 fn under_way(records: Vec<(String, serde_json::Result<NodeRecord>)>, own: &str) -> anyhow::Result<Vec<String>> {
     let mut others = Vec::new();
     for (name, record) in records.into_iter().filter(|(name, _)| name != own) {
-        let record = record.with_context(|| format!("understanding what {name} has told the cluster of itself"))?;
+        let record = record.with_context(|| format!("reading the record of {name}"))?;
         others.extend(record.swap.map(|_| name));
     }
     Ok(others)
@@ -380,7 +380,7 @@ mod tests {
         assert_eq!(under_way(all(told(None)), "cp1").unwrap(), Vec::<String>::new());
         assert_eq!(under_way(all(told(Some(2))), "cp1").unwrap(), ["cp3"]);
         let error = under_way(all(serde_json::from_str("{}")), "cp1").unwrap_err();
-        assert_eq!(error.to_string(), "understanding what cp3 has told the cluster of itself");
+        assert_eq!(error.to_string(), "reading the record of cp3");
     }
 
     #[test]

@@ -48,13 +48,13 @@ pub struct KnownDisks {
 
 impl Entry for KnownDisks {
     const FILE: &'static str = "known-disks.json";
-    const WHAT: &'static str = "what is known of the nodes' data disks";
+    const WHAT: &'static str = "the records of the nodes' data disks";
 }
 
 impl KnownDisks {
     /// Saves the records of this node's member for later.
     pub fn remember(etcd: &EtcdClient, records: &Records) -> anyhow::Result<()> {
-        let nodes = node_record::list(etcd).context("looking what is known of the data disks")?.into_iter().collect();
+        let nodes = node_record::list(etcd).context("reading the records of the data disks")?.into_iter().collect();
         records.begin_entry(&Self { nodes }).map(drop)
     }
 

@@ -44,7 +44,7 @@ pub struct TenantClusterStatus {
     #[serde(rename = "clusterUID", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::uuid")]
     pub cluster_uid: Option<String>,
-    /// The record of the control-plane nodes. Each step is stored before it is acted on, for the cluster's life.
+    /// The record of the control-plane nodes. Each step is stored before the controller acts on it, as long as the cluster exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deployment: Option<Deployment>,
 }

@@ -20,7 +20,7 @@ pub enum UnavailableReason {
     #[error("{0}")]
     Secret(String),
     /// It is not called for a while after repeated failures.
-    #[error("it is left alone until {until}, for it fails again and again: {why}")]
+    #[error("it is not called until {until}, because it failed repeatedly: {why}")]
     BackingOff {
         /// The time left, in seconds.
         seconds: u64,

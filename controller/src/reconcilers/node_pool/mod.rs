@@ -421,7 +421,7 @@ fn told_of(notice: &Notice<'_>) {
         Notice::TakingOver(words) => log::info!("{words}"),
         Notice::Staging => log::info!("laying the image ready"),
         Notice::Begun(workers::Action::Release(worker, name)) => {
-            log::info!("the VM of {worker} is given up, and kept as {name}");
+            log::info!("the VM of {worker} is released, and kept as {name}");
         }
         Notice::Begun(workers::Action::Forget(worker, left)) if !left.is_empty() => {
             let left = left.join(", ");

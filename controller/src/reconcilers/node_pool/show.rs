@@ -31,7 +31,7 @@ impl PoolReconciler<'_> {
     }
 
     /// Records that the pool's status is of this term and generation. Not for a pool that is being deleted: its record would stay
-    /// for ever.
+    /// forever.
     pub(super) fn looked_at(&self, pool: &NodePool, generation: i64) {
         if let Some(uid) = pool.metadata.uid.as_ref().filter(|_| pool.metadata.deletion_timestamp.is_none()) {
             self.0.term.looked_at(uid, generation);

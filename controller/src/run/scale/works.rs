@@ -68,7 +68,7 @@ fn namespace_of_claimant(address: &PoolAddress) -> String {
     address.spec.claimant.namespace.clone()
 }
 
-/// Runs all reconcilers on objects that are stored from now on, for ever.
+/// Runs all reconcilers on objects that are stored from now on, forever.
 pub fn all(shared: &Arc<Shared>) -> LocalBoxFuture<'static, ()> {
     let heard = shared.api.watched();
     let (clusters, of_clusters) = Watched::<TenantCluster>::new();

@@ -41,7 +41,7 @@ async fn one_command_holds_the_lease_until_release() {
     assert_eq!(standing(&folder).await.unwrap(), LeaseState::Free);
     let first = take(&folder, TakeOver::FromTheDead).await.unwrap();
     let refused = take(&folder, TakeOver::FromTheDead).await.err().unwrap().to_string();
-    assert!(refused.contains("a test") && refused.contains("is at work on this deployment"), "{refused}");
+    assert!(refused.contains("a test") && refused.contains("holds the lease of this deployment"), "{refused}");
     first.confirm().await.unwrap();
     first.release().await;
     assert_eq!(take(&folder, TakeOver::FromTheDead).await.unwrap().number(), 2);
@@ -161,8 +161,8 @@ async fn unreadable_holder_counts_as_alive() {
         }
         let refused = take(&folder, TakeOver::FromTheDead).await.err().unwrap().to_string();
         let said = format!(
-            "a command without a name (hold {number}) is at work on this deployment: it has just begun, or was killed \
-             before it had written its name"
+            "a command without a name (hold {number}) holds the lease of this deployment: it has just started, or was \
+             killed before it wrote its name"
         );
         assert_eq!(refused, said);
         assert!(standing(&folder).await.unwrap().holder().unwrap().contains("without a name"));

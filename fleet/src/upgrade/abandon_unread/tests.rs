@@ -92,7 +92,7 @@ async fn abandoning_unread_requires_the_right_unreadable_lease() {
 #[tokio::test(start_paused = true)]
 async fn it_needs_neither_the_hypervisor_nor_the_nodes() {
     for (name, words) in [
-        ("settle", "may still be going on"),
+        ("settle", "may still run"),
         ("vms", "which VMs there are is not known"),
         ("control_nodes", "where they are is not known"),
         ("facts", "it does not answer"),

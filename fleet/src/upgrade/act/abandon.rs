@@ -30,7 +30,7 @@ impl StepContext<'_> {
         let mut left = self.left(plan, journal.entries(), index).await?;
         if let Err(error) = settled {
             left += &format!(
-                "; what was begun before may still be going on, so look again before a VM is removed: {:#}",
+                "; an earlier request may still run, so check again before you remove a VM: {:#}",
                 error.source
             );
         }
@@ -156,7 +156,7 @@ fn is_evacuated(node: &PlannedNode, facts: &Node) -> bool {
 
 /// The state of a node that does not answer, in words.
 fn silent(error: &anyhow::Error) -> String {
-    format!("it does not answer and stays as it is: {error:#}")
+    format!("it does not answer and is not changed: {error:#}")
 }
 
 /// The end of a node's swap in words, for a dry run.
@@ -202,7 +202,7 @@ fn leftovers(vms: &Vms, moved: Option<String>, disk: &DiskRef) -> String {
     let is_all_seen = moved.is_none();
     told.extend(moved);
     if told.is_empty() {
-        told.push("no other VM of it is left".to_owned());
+        told.push("it has no other VM".to_owned());
     }
     if is_all_seen && all().chain(&vms.strays).all(|vm| vm.disk(disk.uuid).is_none()) {
         told.push(format!("no VM holds its disk {} at {}", disk.uuid, disk.path));

@@ -71,15 +71,15 @@ impl StepContext<'_> {
         let name = &node.name;
         match (all, says) {
             (0, Says::SomethingElse) => {
-                let words = format!("{name} answers, though not what it is asked for: it may be at work");
+                let words = format!("{name} answers with an error: it may be serving");
                 Err(StepError::elsewhere(NODE_NOT_READY, words).into())
             }
             (0, _) => Ok(()),
             (_, Says::Nothing) if silent == all && progress.none_came_up(plan) => Ok(()),
             (_, Says::Nothing) if silent == all => {
                 let words = format!(
-                    "no control-plane node can be reached from here: whether {name} is at work is not known. If it is not, \
-                     power its VM off by hand: the rollback goes on then"
+                    "no control-plane node can be reached from here: whether {name} serves is unknown. If it does not, \
+                     power its VM off by hand: then the rollback continues"
                 );
                 Err(Wait::not_yet(UNREACHABLE, words))
             }

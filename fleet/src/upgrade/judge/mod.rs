@@ -85,8 +85,8 @@ fn permitted(judged: &mut Judged, inventory: &Inventory) {
 /// Whether no command holds the deployment, its last upgrade has ended, and was of this cluster.
 pub(super) fn cluster(judged: &mut Judged, seen: &ClusterSeen) {
     match &seen.held_by {
-        Some(holder) => judged.refuse(codes::LOCKED, CLUSTER, format!("{holder} is at work on its deployment")),
-        None => judged.holds(CLUSTER, "no command is at work on its deployment"),
+        Some(holder) => judged.refuse(codes::LOCKED, CLUSTER, format!("{holder} holds the lease of its deployment")),
+        None => judged.holds(CLUSTER, "no command holds the lease of its deployment"),
     }
     let Some(earlier) = &seen.earlier else { return };
     let id = earlier.id;

@@ -6,7 +6,7 @@ use super::fake::{Ill, World, new};
 use crate::upgrade::{Direction, Mode, Outcome, Request, RunOutcome};
 
 /// Kills the upgrade of three nodes at a call, and replaces cp3, the second one, after it was lost.
-async fn replaced(call: usize) -> Option<World> {
+pub async fn replaced(call: usize) -> Option<World> {
     let world = begun(3, Mode::Rolling, Ill::Well).await;
     let at = At { call, fault: Fault::CutAfter, lasting: false };
     give_with(&world, Request::Resume, None, Some(at)).await;

@@ -6,10 +6,11 @@ use super::command::{deployment, end, entries, give};
 use super::failing::{before, world};
 use super::fake::fault::CallKind;
 use super::fake::{Ill, World};
+use super::lost::replaced;
 use super::salvage::damage_plan;
 use crate::lease::{Held, Lease, TakeOver};
 use crate::upgrade::{
-    Action, Event, Mode, NodeChange, Order, Outcome, Preview, Request, RunOutcome, Step, before_swap,
+    Action, Event, Mode, NodeChange, Order, Outcome, Preview, Progress, Request, RunOutcome, Step, before_swap,
 };
 
 /// Three nodes on the new image, not committed.
@@ -66,6 +67,7 @@ async fn dry_run_names_the_steps_of_a_rollback() {
         let looked = preview(&world, Request::Rollback).await.unwrap();
         let nodes = ["cp1", "cp3", "cp2"].map(|name| (name, NodeChange::ReturnToOld));
         assert_eq!((looked.dry_run, looked.outcome, changes(&looked)), (true, None, nodes.to_vec()), "{mode:?}");
+        assert_eq!(looked.takes_over_from, None);
         let first = &looked.nodes[0];
         assert_eq!((&*first.new_vm, &*first.old_vm, &first.note), ("cp1-bbbbbbb", "cp1", &None));
         assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack);
@@ -127,6 +129,26 @@ async fn dry_run_of_a_commit_is_refused_alike() {
     assert!(preview(&world, Request::Rollback).await.is_err());
 }
 
+/// Review of issue 43: it said that such a node stays in the VM that was made for its swap.
+#[tokio::test(start_paused = true)]
+async fn dry_run_names_replaced_nodes() {
+    let mut seen = 0;
+    for call in (10..220).step_by(7) {
+        let Some(world) = replaced(call).await else { continue };
+        if give(&world, Request::Resume).await.arrived().0 != RunOutcome::Ended(Outcome::Upgraded) {
+            continue;
+        }
+        let plan = world.plan_of_journal().await;
+        let index = plan.nodes.iter().position(|node| node.name == "cp3").unwrap();
+        let is_replaced = Progress::of(&plan, &entries(&world).await).is_replaced(index);
+        let expected = if is_replaced { NodeChange::Replaced } else { NodeChange::Commit };
+        let looked = preview(&world, Request::Commit).await.unwrap();
+        assert!(changes(&looked).contains(&("cp3", expected)), "{call}: {:?}", looked.nodes);
+        seen += usize::from(is_replaced);
+    }
+    assert!(seen > 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn dry_run_names_the_steps_of_a_resume() {
     let world = before(3, Step::of(Action::Attach, 1)).await;
@@ -168,7 +190,10 @@ async fn dry_run_respects_another_commands_lease() {
     for verb in [Request::Rollback, Request::Commit, Request::Resume] {
         assert!(preview(&world, verb).await.unwrap_err().is::<Held>(), "{verb:?}");
         let over = deployment(&world, &|_| {}).preview(verb, TakeOver::FromAnyone).await;
-        assert_eq!(over.unwrap().id, world.plan_of_journal().await.id, "{verb:?}");
+        let over = over.unwrap();
+        assert_eq!(over.id, world.plan_of_journal().await.id, "{verb:?}");
+        // Review of issue 43: nothing said that another command would be stopped.
+        assert!(over.takes_over_from.is_some_and(|holder| holder.contains("a test")), "{verb:?}");
     }
     hold.release().await;
     give(&world, Request::Commit).await.arrived();

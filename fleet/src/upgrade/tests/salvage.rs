@@ -36,7 +36,7 @@ async fn call_of(name: &str) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn an_upgrade_is_abandoned_whatever_the_hypervisor_says() {
-    for (name, words) in [("settle", "may still be going on"), ("vms", "reading the hypervisor's inventory")] {
+    for (name, words) in [("settle", "may still run"), ("vms", "reading the hypervisor's inventory")] {
         let call = call_of(name).await;
         for kind in [ErrorKind::Transient, ErrorKind::Refused, ErrorKind::Denied, ErrorKind::InDoubt] {
             let world = before(3, Step::of(Action::Attach, 1)).await;

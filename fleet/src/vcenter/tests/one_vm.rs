@@ -175,7 +175,7 @@ async fn impossible_settings_of_a_vm_are_refused() {
         (add(&network, &properties("cp1"), &place(Some("no-such"), None)).await, "no-such"),
         (add(&network, &properties("cp1"), &place(None, Some("no-such"))).await, "no-such"),
         (add(&network, &properties("cp1"), &place(None, Some("elsewhere"))).await, "not be found again"),
-        (add(&network, &properties("cp1"), &place(Some("LocalDS_1"), None)).await, "lay it ready there"),
+        (add(&network, &properties("cp1"), &place(Some("LocalDS_1"), None)).await, "import the image there first"),
     ] {
         says(&error, ErrorKind::Refused, words);
     }

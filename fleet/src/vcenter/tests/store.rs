@@ -98,7 +98,7 @@ async fn lease_is_acquired_confirmed_and_released() {
     hold.confirm().await.unwrap();
     assert!(matches!(standing(&other).await.unwrap(), LeaseState::Held(held) if held.number == 1));
     let refused = Lease::acquire(&other, "another", TakeOver::FromTheDead, &|_| {}).await.err().expect("it is held");
-    assert!(refused.to_string().contains("is at work on this deployment"), "{refused:#}");
+    assert!(refused.to_string().contains("holds the lease of this deployment"), "{refused:#}");
     // Another command creates the next number: this lease is lost.
     assert!(other.make(2).await.unwrap());
     assert!(hold.confirm().await.unwrap_err().is::<crate::lease::Lost>());

@@ -213,7 +213,7 @@ async fn disturbances_stop_no_swap() {
         reached(20).await;
         let other = cluster.bed.store().await;
         let refused = cluster.give_on(Some(Request::Resume), &other).await.unwrap_err();
-        assert!(refused.to_string().contains("is at work on this deployment"), "{refused:#}");
+        assert!(refused.to_string().contains("holds the lease of this deployment"), "{refused:#}");
         reached(30).await;
         cluster.bed.restart(500).await;
         reached(40).await;

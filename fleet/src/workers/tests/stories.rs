@@ -257,7 +257,7 @@ async fn a_drain_of_returning_pods_pauses_once_late() {
     world.lock().evicting = Duration::from_secs(1);
     let before = world.now();
     let given = tokio::time::timeout(Duration::from_secs(3600), world.give(remove("t-w1"))).await;
-    assert_eq!(named(&given.expect("it goes on for ever").paused()), [(Some("t-w1"), "workers.draining")]);
+    assert_eq!(named(&given.expect("it goes on forever").paused()), [(Some("t-w1"), "workers.draining")]);
     let took = world.now() - before;
     assert!((300..360).contains(&took), "it took {took} s");
     world.lock().coming_back.clear();
@@ -586,7 +586,7 @@ async fn a_worker_without_a_node_may_ask_first() {
     };
     let given = async {
         let given = world.give(rejoin("t-w1"));
-        tokio::time::timeout(Duration::from_secs(3600), given).await.expect("it waits for ever")
+        tokio::time::timeout(Duration::from_secs(3600), given).await.expect("it waits forever")
     };
     let (given, _) = tokio::join!(given, tokio::time::timeout(Duration::from_secs(3600), rejoins));
     assert_eq!(given.done().available, 2);

@@ -228,7 +228,7 @@ impl ClusterState {
         if metadata["deletionTimestamp"].is_null() {
             return WaitResult::Pending;
         }
-        WaitResult::Stopped(format!("the cluster {name} is being deleted: nothing of it is adopted"))
+        WaitResult::Stopped(format!("the cluster {name} is being deleted: it is not adopted"))
     }
 
     /// Whether the deletion continues.

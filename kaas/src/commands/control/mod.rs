@@ -24,7 +24,7 @@ pub enum Control {
     #[command(after_help = "Example: `kaas control kubeconfig --file cluster.toml`")]
     Kubeconfig(deployment::Kubeconfig),
     /// Pull a fresh snapshot of a cluster's store from a control-plane node
-    #[command(after_help = "Example: `kaas control backup --node 192.168.10.11 --to-file control.db`")]
+    #[command(after_help = "Example: `kaas control backup --node 10.20.30.11 --to-file control.db`")]
     Backup(backup::Backup),
     /// Renew the certificates of a control cluster's nodes
     #[command(subcommand)]

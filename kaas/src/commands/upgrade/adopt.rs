@@ -111,7 +111,7 @@ fn shown(Adoption { node, address, uuid, vm }: &Adoption) -> String {
         text += &format!("  data disk {} at {}\n", disk.reference.uuid, clean(&disk.reference.path));
     }
     text += &format!(
-        "  by the node's own word, which the hypervisor cannot vouch for: {}, at {address}, BIOS UUID {uuid}\n",
+        "  reported by the node, not verified by the hypervisor: {}, at {address}, BIOS UUID {uuid}\n",
         clean(node)
     );
     text
@@ -157,9 +157,7 @@ mod tests {
                 format!("  on, BIOS UUID {uuid}"),
                 "  network adapter 4000 on Management, MAC 00:50:56:00:00:01".to_owned(),
                 format!("  data disk {uuid} at [ds] data.vmdk"),
-                format!(
-                    "  by the node's own word, which the hypervisor cannot vouch for: cp1, at 10.0.0.11, BIOS UUID {uuid}"
-                ),
+                format!("  reported by the node, not verified by the hypervisor: cp1, at 10.0.0.11, BIOS UUID {uuid}"),
             ]
         );
     }

@@ -118,8 +118,8 @@ pub fn status(status: &UpgradeStatus, commands: &UpgradeCommands) -> String {
         let one_by_one = status.plan.options.mode == Mode::Rolling && !is_at_once(&status.order);
         if status.direction == Direction::Back && one_by_one && status.plan.members.len() > 1 && needs_others {
             text += &format!(
-                "\nIf it stays so, `{}` rolls back all nodes that are not back yet, all off and all on, whatever the others report; \
-                 the API is away meanwhile",
+                "\nIf this continues, `{}` rolls back all other nodes, all off and all on, whatever the others report; \
+                 the API does not answer meanwhile",
                 commands.with("rollback --all-at-once")
             );
         }
@@ -175,7 +175,7 @@ fn who_goes_back(status: &UpgradeStatus) -> String {
 /// The message after an upgrade was abandoned whose journal could not be read.
 pub fn abandoned_unread(end: &AbandonedUnread) -> String {
     format!(
-        "the upgrade of hold {} is abandoned; its VMs stay as they are. Which of them it made is not known: compare them \
+        "the upgrade of lease {} is abandoned; its VMs stay as they are. Which of them it made is not known: compare them \
          with the nodes before you remove one",
         end.unread
     )
@@ -184,6 +184,8 @@ pub fn abandoned_unread(end: &AbandonedUnread) -> String {
 /// The changes that a request to an upgrade would make: node by node, then step by step.
 pub fn preview(preview: &Preview) -> String {
     let id = preview.id;
+    let over =
+        preview.takes_over_from.as_ref().map(|holder| format!("takes over from {holder}, which starts nothing more"));
     if let Some(outcome) = preview.outcome {
         let reached = match outcome {
             Outcome::Upgraded => "all nodes run the new image",
@@ -191,7 +193,8 @@ pub fn preview(preview: &Preview) -> String {
             Outcome::Committed => "it was committed",
             Outcome::Abandoned => "it was abandoned",
         };
-        return format!("upgrade {id}: nothing would change, because {reached}");
+        let over = over.map(|over| format!("\n{over}")).unwrap_or_default();
+        return format!("upgrade {id}: nothing would change, because {reached}{over}");
     }
     let mut lines = vec![match preview.direction {
         Direction::Forward => format!("Continuation of the upgrade {id}"),
@@ -201,6 +204,7 @@ pub fn preview(preview: &Preview) -> String {
             format!("End of the upgrade {id} where it is: after it, no rollback and no commit is possible")
         }
     }];
+    lines.extend(over);
     lines.extend(preview.nodes.iter().map(|node| format!("  {}", would_become(node))));
     if !preview.left_out.is_empty() {
         lines.push(format!("  left out, because the old VM is gone: {}", preview.left_out.join(", ")));
@@ -243,6 +247,9 @@ fn would_become(PreviewedNode { name, old_vm, new_vm, change, note }: &Previewed
         }
         NodeChange::RemoveNew => format!("{name}: it stays in the VM {old_vm}; {new_vm} is removed"),
         NodeChange::Commit => format!("{name}: it stays in the VM {new_vm} for good; {old_vm} is removed"),
+        NodeChange::Replaced => format!(
+            "{name}: it was replaced by hand, and stays in its present VM; only {old_vm} and {new_vm} may be removed"
+        ),
         NodeChange::Keep => format!("{name}: {}", note.as_deref().unwrap_or("it stays as it is")),
     }
 }
@@ -400,6 +407,7 @@ mod tests {
         Preview {
             dry_run: true,
             id: plan.id,
+            takes_over_from: None,
             direction,
             only: None,
             order: Order::LastFirst,
@@ -421,6 +429,7 @@ mod tests {
             (Direction::Back, NodeChange::WithdrawSwap, Action::Cancel, "its swap is withdrawn, and cp1-bbbbbbb is"),
             (Direction::Back, NodeChange::RemoveNew, Action::DestroyNew, "cp1; cp1-bbbbbbb is removed"),
             (Direction::Commit, NodeChange::Commit, Action::DestroyOld, "for good; cp1 is removed"),
+            (Direction::Commit, NodeChange::Replaced, Action::DestroyOld, "only cp1 and cp1-bbbbbbb may be removed"),
             (Direction::Abandon, NodeChange::Keep, Action::Keep, "its swap would be made final"),
         ] {
             let looked = previewed(direction, change, action);
@@ -452,6 +461,9 @@ mod tests {
         let text = preview(&rollback);
         assert!(text.contains(": all nodes at once\n") && text.contains("which stay:"), "{text}");
         assert!(text.contains("left out, because the old VM is gone: cp2"), "{text}");
+        let taken = Preview { takes_over_from: Some("kaas (process 7)".to_owned()), ..rollback.clone() };
+        let expected = ": all nodes at once\ntakes over from kaas (process 7), which starts nothing more\n";
+        assert!(preview(&taken).contains(expected), "{}", preview(&taken));
         assert!(preview(&Preview { only: Some("cp2".to_owned()), ..rollback }).contains(": cp2\n"));
         let ended = previewed(Direction::Commit, NodeChange::Commit, Action::DestroyOld);
         let text = preview(&Preview { outcome: Some(Outcome::Committed), ..ended });

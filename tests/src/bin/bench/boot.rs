@@ -1,5 +1,6 @@
-//! What the appliance adds to a boot: power-on to the agent's verdict and to the console page, against power-on to the
-//! login prompt of a plain Debian with the same kernel on the same virtual hardware. They take turns, one VM at a time.
+//! Measures the time that the appliance adds to a boot. For the appliance, it is the time from power-on to the agent's verdict and
+//! to the console page. For a plain Debian with the same kernel and virtual hardware, it is the time to the login prompt. One VM
+//! runs at a time, and the two alternate.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

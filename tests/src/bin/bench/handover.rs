@@ -1,5 +1,5 @@
-//! How long who writes through the virtual IP hears nothing: when its holder prepares to be swapped and hands it
-//! over, against a holder that loses its power. Three system containers; the two take turns.
+//! Measures how long clients of the virtual IP get no answer: after a handover for a swap, and after a power cut of its
+//! holder. Three system containers run. The two cases alternate.
 
 use std::time::Duration;
 

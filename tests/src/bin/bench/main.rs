@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     let parts = Options::parse()
         .part
         .map_or_else(|| vec![Part::Pack, Part::Boot, Part::Swap, Part::Handover], |part| vec![part]);
-    // What is measured is started by a bench.
+    // A bench starts the measured command.
     let measures = matches!(parts[..], [Part::Measure { .. }]);
     let alone = if measures { Ok(None) } else { scenarios::runner::alone().map(Some).map_err(anyhow::Error::msg) };
     match alone.and_then(|_alone| parts.into_iter().try_for_each(run)) {

@@ -82,7 +82,7 @@ fn compare(
     Ok(())
 }
 
-/// What a command costs, the largest of its processes counting for memory.
+/// Time and memory of a command. For memory, the largest of its processes counts.
 fn cost(command: &Command) -> anyhow::Result<Value> {
     let output = Command::new(env::current_exe()?)
         .args(["measure", "--"])

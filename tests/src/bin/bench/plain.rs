@@ -1,5 +1,5 @@
 //! A plain Debian to measure against: the suite and kernel of the appliance, with Debian's own initial root and
-//! nothing of the appliance. Its kernel image stands at the same place for the firmware.
+//! nothing of the appliance. The firmware finds its kernel image at the same path.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! What the swap of a node's VM costs, against a plain restart of the same VM: from asking for it until the node
-//! says that it is ready. System containers; the two take turns.
+//! Measures the swap of a node's VM, and a plain restart of the same VM, from the request until the node is ready. The VMs
+//! are system containers. The two cases alternate.
 
 use std::time::{Duration, Instant};
 

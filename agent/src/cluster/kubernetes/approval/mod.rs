@@ -218,7 +218,7 @@ impl Api {
             // Their names are useless to the operator, and unsafe in a path.
             decided
                 .waiting
-                .push(format!("{} requests have names that no kubelet gives, and are left alone", strange.len()));
+                .push(format!("{} requests have names that no kubelet uses, and are ignored", strange.len()));
         }
         let nodes: Vec<Node> = self.list(NODES).context("listing the nodes")?;
         // While the records are incomplete, the requests show which workers were admitted lately.

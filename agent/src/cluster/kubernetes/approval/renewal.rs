@@ -1,5 +1,5 @@
 //! The next client certificate of a worker, requested before its present one expires. Kubernetes' own approver renews the
-//! certificate of any node for ever, also of a removed one. So it approves those of control-plane nodes alone. This module
+//! certificate of any node forever, also of a removed one. So it approves those of control-plane nodes alone. This module
 //! judges whether a worker still belongs to the cluster.
 
 use super::joining::USAGES;

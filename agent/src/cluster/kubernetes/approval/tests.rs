@@ -226,7 +226,7 @@ fn tokens_admit_their_own_or_new_nodes() {
     }
     let endless: joining::Token =
         serde_json::from_value(json!({"metadata": {}, "data": {"token-id": "YQ=="}})).unwrap();
-    let Err(Refusal::Never(said)) = judge("new", Some(&endless)) else { panic!("it is good for ever") };
+    let Err(Refusal::Never(said)) = judge("new", Some(&endless)) else { panic!("it is good forever") };
     assert!(said.contains("never expires"), "{said}");
     let stranger = Spec { groups: vec!["system:bootstrappers".to_owned()], ..joins_as("new") };
     assert!(matches!(joining::judge(&stranger, Some(&any), &config(), &[]), Err(Refusal::Never(_))));
@@ -375,7 +375,7 @@ fn odd_request_names_delay_no_other_request() {
     let cluster = Cluster::start(2, requests);
     let decided = cluster.decide();
     assert_eq!((decided.approved.len(), decided.denied.len()), (1, 0), "{decided:?}");
-    assert_eq!(decided.waiting, ["6 requests have names that no kubelet gives, and are left alone"]);
+    assert_eq!(decided.waiting, ["6 requests have names that no kubelet uses, and are ignored"]);
     let said = cluster.said.lock().unwrap();
     assert_eq!(said.iter().map(|(path, _)| path.as_str()).collect::<Vec<_>>(), ["/csr-good/approval"]);
 }

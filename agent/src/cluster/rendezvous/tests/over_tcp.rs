@@ -103,7 +103,7 @@ impl Machines {
     }
 }
 
-/// Fails a test that hangs, instead of waiting for ever.
+/// Fails a test that hangs, instead of waiting forever.
 fn patient() -> impl FnMut(&Report) -> ControlFlow<()> {
     let until = Instant::now() + Duration::from_secs(600);
     move |report| if Instant::now() < until { ControlFlow::Continue(()) } else { panic!("still {report}") }

@@ -287,7 +287,7 @@ pub mod tests {
 
     #[test]
     fn status_names_the_lease_holder_and_worker_findings() {
-        let why = Reason::new("join.certificate-expired", "a new token mends it");
+        let why = Reason::new("join.certificate-expired", "a new token fixes it");
         let waits = vec![Wait { worker: Some("t-w1".to_owned()), reason: why, lasting: true, token: true }];
         let holder = Some("lab tenant add-worker (process 7)".to_owned());
         let status = WorkersStatus { held_by: holder, waits, ..status(&[worker("t-w1", State::Running)]) };
@@ -295,7 +295,7 @@ pub mod tests {
         assert!(told.contains("\nlab tenant add-worker (process 7) works on them\n"), "{told}");
         assert!(
             told.ends_with(
-                "waiting: t-w1: a new token mends it [join.certificate-expired]; `kaas-dev lab tenant rejoin-worker t-w1 --name t` \
+                "waiting: t-w1: a new token fixes it [join.certificate-expired]; `kaas-dev lab tenant rejoin-worker t-w1 --name t` \
                  issues one"
             ),
             "{told}"
@@ -317,7 +317,7 @@ pub mod tests {
 
     #[test]
     fn each_shown_command_has_the_tenants_name() {
-        let why = Reason::new("join.certificate-expired", "a new token mends it");
+        let why = Reason::new("join.certificate-expired", "a new token fixes it");
         let wait = Wait { worker: Some("blue-w1".to_owned()), reason: why, lasting: true, token: true };
         let status = status(&[worker("blue-w1", State::Deleting)]);
         let waits = || vec![wait.clone()];

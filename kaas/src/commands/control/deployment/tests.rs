@@ -82,7 +82,7 @@ fn cluster_name_must_not_lead_to_other_files() {
         ("../other", "has a dot"),
         ("a/b", "is not a DNS label"),
         ("deploy-000001.json", "has a dot"),
-        ("000001", "so are the directories named that say who is at work on a cluster"),
+        ("000001", "directories with such names hold the leases of clusters"),
         ("1000000", "so are the directories named"),
     ] {
         let text = ONE.replacen("name = \"control\"", &format!("name = \"{name}\""), 1);

@@ -86,7 +86,7 @@ pub fn push(arguments: &Push) -> anyhow::Result<ExitCode> {
 
     control.apply(NODE_IMAGES, &image.object, false)?;
     control.apply_status(NODE_IMAGES, &image.status)?;
-    let taken = format!("{} lies on {provider} as the NodeImage {}", target.image, image.name);
+    let taken = format!("{} is on {provider} as the NodeImage {}", target.image, image.name);
     Waiter::new(until).run(&taken, || {
         let gone = || Rejected::because(format!("the NodeImage {} no longer exists", image.name));
         let object = control.get(NODE_IMAGES, &image.name)?.ok_or_else(gone)?;
