@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::access::{AccessLevel, Caller};
 use super::answer::{self, Answer};
-use super::{EndpointContext, deployer, metrics, renewal, snapshot, swap};
+use super::{EndpointContext, deployer, metrics, renewal, replacement, snapshot, swap};
 use crate::upgrade::swap::peers;
 
 /// The longest body that is read, in bytes …
@@ -64,6 +64,7 @@ const ROUTES: &[Route] = &[
     slow(Method::DELETE, "/v1/evacuate/", swap::cancel),
     slow(Method::POST, "/v1/kubernetes", swap::upgrade_kubernetes),
     slow(Method::POST, contract::renewal::PATH, renewal::answer),
+    slow(Method::POST, contract::replacement::PATH, replacement::answer),
     proved(contract::deployer::PATH, deployer::answer),
 ];
 
