@@ -34,8 +34,9 @@ pub fn schemas() -> Vec<OutputSchema> {
         of::<backup::PulledSnapshot>("control-backup", &["control backup"]),
         of::<upgrade::RenewedNodes>("control-certificate", &["control certificate renew"]),
         of::<deploy::DeletionPlan>("control-deletion", &["control delete --dry-run"]),
-        of::<deploy::Outcome<'_>>("control-outcome", &["control create", "control delete"]),
+        of::<deploy::Outcome<'_>>("control-outcome", &["control create", "control delete", "control replace-node"]),
         of::<deploy::Plan>("control-plan", &["control create --dry-run"]),
+        of::<deploy::ReplacementPlan>("control-replacement", &["control replace-node --dry-run"]),
         of::<DeployStatus>("control-status", &["control status"]),
         of::<DryRunReport>(
             "dry-run",

@@ -10,13 +10,14 @@ use testbed::{Appliance, few_properties};
 use crate::{CREATE, with_shop};
 
 /// Schemas without a sample: their outputs need control-plane nodes or a vCenter.
-const UNSAMPLED: [&str; 16] = [
+const UNSAMPLED: [&str; 17] = [
     "control-adopt",
     "control-backup",
     "control-certificate",
     "control-deletion",
     "control-outcome",
     "control-plan",
+    "control-replacement",
     "control-status",
     "endpoint-deployer",
     "kubeconfig",
