@@ -18,6 +18,12 @@ pub enum OperationPhase {
     Paused,
     /// Its control-plane nodes are being created or powered on; the text has what is awaited.
     Provisioning(String),
+    /// A lost control-plane node is being replaced; the text has the step.
+    Replacing(String),
+    /// A control-plane node is lost; the text says when it is replaced, or what is waited for.
+    NodeLost(String),
+    /// As `NodeLost`, and the operator has to act; the text has the command.
+    NodeLostAwaitingOperator(String),
     /// An Operation runs; the text has its state.
     Operating(String),
     /// The operator has to act; the text says why.
@@ -84,7 +90,8 @@ impl Health<'_> {
 
     pub fn conditions(&self) -> Vec<ClusterCondition> {
         use TenantClusterReason::{
-            AdoptionRequired, Blocked, ControlPlaneChanges, Current, Idle, OperationRuns, Passed, Paused, WorkersChange,
+            AdoptionRequired, Blocked, ControlPlaneChanges, Current, Idle, NodeLost, NodeLostAwaitingOperator,
+            OperationRuns, Passed, Paused, ReplacingNode, WorkersChange,
         };
         let (none, nodes) = (String::new(), self.nodes());
         let up_to_date = self.differs.clone().unwrap_or((Current, none.clone()));
@@ -96,6 +103,9 @@ impl Health<'_> {
         let progressing = match &self.doing {
             OperationPhase::Paused => (Paused, none.clone()),
             OperationPhase::Provisioning(words) => (ControlPlaneChanges, words.clone()),
+            OperationPhase::Replacing(words) => (ReplacingNode, words.clone()),
+            OperationPhase::NodeLost(words) => (NodeLost, words.clone()),
+            OperationPhase::NodeLostAwaitingOperator(words) => (NodeLostAwaitingOperator, words.clone()),
             OperationPhase::Operating(words) => (OperationRuns, words.clone()),
             OperationPhase::Blocked(words) => (Blocked, words.clone()),
             OperationPhase::Drifted(words) => (AdoptionRequired, words.clone()),

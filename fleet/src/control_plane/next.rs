@@ -173,7 +173,7 @@ fn hidden(node: &Node, seen: &Inventory) -> Option<Wait> {
 fn gone(node: &Node, seen: &Inventory) -> String {
     let bare: Vec<String> = seen.vms.iter().filter(|vm| node.owns(vm)).map(Vm::to_string).collect();
     if bare.is_empty() {
-        return "none of its VMs exists: a node that is lost is replaced by the others".to_owned();
+        return "none of its VMs exists: if the node is lost, replace it".to_owned();
     }
     let disk = node.own_disk().map(|disk| format!(", {disk},")).unwrap_or_default();
     format!(

@@ -12,6 +12,7 @@ use super::drift::{Drift, after_word, waits_for, waits_for_a_look};
 use super::fleet_run::DeployResult;
 use super::own_nodes::issued;
 use super::place::{ProviderSession, unavailable};
+use super::replace::LostNodeResult;
 use super::upgrade::UpgradeContext;
 use super::{Reconciler, Round, STUCK, StepOutcome, WAITING};
 use crate::context::{Attempt, ReconcileError};
@@ -115,10 +116,11 @@ impl Round<'_> {
     /// 1. Resolve: reads the state of VMs and nodes, and when the kubeconfig expires.
     /// 2. VMs that are newer than the record block all else, until the operator has them adopted (`drift.rs`).
     /// 3. Plan: decides the next change (`change.rs`).
-    /// 4. Powers on VMs that are off, and renews the kubeconfig, as far as an open swap allows it.
-    /// 5. Checks nodes and VMs for the change, and reserves the size of its VMs (`change.rs`, `size.rs`).
-    /// 6. Report: writes the status (`report.rs`).
-    /// 7. Run: runs the change until it ends or waits (`upgrade.rs`).
+    /// 4. Replaces a lost node, or says what that waits for (`replace.rs`). Nothing else changes meanwhile.
+    /// 5. Powers on VMs that are off, and renews the kubeconfig, as far as an open swap allows it.
+    /// 6. Checks nodes and VMs for the change, and reserves the size of its VMs (`change.rs`, `size.rs`).
+    /// 7. Report: writes the status (`report.rs`).
+    /// 8. Run: runs the change until it ends or waits (`upgrade.rs`).
     async fn watch(self) -> Result<StepOutcome, ReconcileError> {
         let Self { cluster, .. } = self;
         let kept = self.record()?;
@@ -134,7 +136,19 @@ impl Round<'_> {
         let is_off = seen.nodes.iter().any(|node| node.power == Some(PowerState::Off));
         let ends = self.kubeconfig_ends(cluster).await?;
         let is_due = is_due(ends.as_ref(), &self.clock.time());
-        let decision = self.decide_change(&seen).await?;
+        let mut decision = self.decide_change(&seen).await?;
+        // Without it the kubeconfig is renewed first.
+        if newer.is_some() && !is_due {
+            match self.replace_lost(&seen).await? {
+                LostNodeResult::None => {}
+                LostNodeResult::Ran(after) => return Ok(after),
+                LostNodeResult::Says(doing) => {
+                    decision.adopts = adopts;
+                    self.report(&seen, doing, ends.is_some(), &decision).await?;
+                    return Ok(StepOutcome::RequeueAfter(WAITING));
+                }
+            }
+        }
         // While a swap is open only its Operation creates VMs or powers them on. Exceptions are an Operation that waits for its
         // commit or for the operator, or that has not begun: it runs no steps, and may wait for days.
         let is_left = decision.is_left() && is_off;

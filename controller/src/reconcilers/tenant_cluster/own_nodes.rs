@@ -12,6 +12,7 @@ use async_trait::async_trait;
 use contract::deployer::{Fingerprint, Fingerprints, PrivateKey};
 use contract::kubernetes_upgrade;
 use contract::node::Node;
+use contract::replacement::ReplacementGrant;
 use contract::{ports, swap};
 use fleet::control_plane::{DeploymentRecord, Guests};
 use fleet::hypervisor::{PowerState, Vm};
@@ -46,6 +47,10 @@ impl Guests for OwnGuests<'_> {
         // The error does not contain the address: its text would reveal which addresses answer.
         ensure!(is_own, "its kubeconfig does not lead to the cluster");
         Ok(given)
+    }
+
+    async fn admit(&self, node: Ipv4Addr, shown: &Fingerprints, lost: &str) -> anyhow::Result<ReplacementGrant> {
+        self.guests.admit(node, shown, lost).await
     }
 
     async fn ready(&self, kubeconfig: &str) -> anyhow::Result<BTreeSet<String>> {
