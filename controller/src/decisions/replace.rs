@@ -143,7 +143,8 @@ impl ReplacementInputs<'_> {
         let at = |time: &Time, seconds: i64| time.0.as_second().saturating_add(seconds);
         let last = self.noted.last_automatic.as_ref().map(|last| at(last, DAY));
         if let Some(again) = last.filter(|again| *again > self.now.0.as_second()) {
-            let words = format!("{what}. A node was replaced automatically within a day: {command} replaces this one");
+            let words =
+                format!("{what}. An automatic replacement has begun within a day: {command} replaces this node");
             return ReplacementStep::Asks(format!("{words}; the controller does so at {}", moment(again)));
         }
         let since = self.noted.proved_since.as_ref().unwrap_or(self.now);
@@ -198,4 +199,160 @@ impl ReplacementInputs<'_> {
 /// A moment in RFC 3339.
 fn moment(seconds: i64) -> String {
     k8s_openapi::jiff::Timestamp::from_second(seconds).map(|time| time.to_string()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use fleet::control_plane::{Lifecycle, NodeStatus};
+    use fleet::hypervisor::Host;
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::*;
+    use crate::decisions::fixture;
+
+    fn at(seconds: i64) -> Time {
+        Time(Timestamp::from_second(fixture::now().0.as_second() + seconds).unwrap())
+    }
+
+    /// Three nodes, of which the second one has no VM.
+    fn seen() -> DeployStatus {
+        let node = |number: u8| NodeStatus {
+            name: format!("shop-cp{number}"),
+            address: Ipv4Addr::new(192, 168, 10, 19 + number),
+            vm: None,
+            uuid: None,
+            power: (number != 2).then_some(PowerState::On),
+            size: None,
+            formed: number != 2,
+            ready: number != 2,
+        };
+        DeployStatus {
+            cluster: "shop".to_owned(),
+            lifecycle: Lifecycle::Active,
+            image: "a".to_owned(),
+            formed: true,
+            looked: true,
+            nodes: (1..=3).map(node).collect(),
+            left: Vec::new(),
+            doubtful: Vec::new(),
+            forgotten: Vec::new(),
+            discarded: Vec::new(),
+            copies: Vec::new(),
+            replicas: Vec::new(),
+            waits: Vec::new(),
+            done: false,
+            newer: Vec::new(),
+        }
+    }
+
+    fn silent() -> PowerProof {
+        let host = Some(Host { name: "esx1".to_owned(), responds: false });
+        PowerProof::Unknown { why: "it is on esx1".to_owned(), host }
+    }
+
+    /// The step after so many seconds of this proof.
+    fn step(
+        proof: &PowerProof,
+        seconds: i64,
+        change: impl FnOnce(&mut TenantCluster, &mut (usize, usize)),
+    ) -> ReplacementStep {
+        let (mut cluster, mut clusters) = (fixture::cluster(), (10, 0));
+        change(&mut cluster, &mut clusters);
+        let seen = seen();
+        let lost = lost_node(&cluster, &seen).unwrap();
+        let before = cluster.status.as_ref().and_then(|status| status.node_repair.clone());
+        let first = noted(before.as_ref(), &lost, proof, 900, &at(0));
+        let last = NodeRepair { last_proved: first.last_proved.as_ref().map(|_| at(seconds)), ..first };
+        let now = at(seconds);
+        let noted = noted(Some(&last), &lost, proof, 900, &now);
+        let inputs = ReplacementInputs {
+            cluster: &cluster,
+            lost: &lost,
+            seen: &seen,
+            proof,
+            noted: &noted,
+            rests: None,
+            clusters,
+            now: &now,
+        };
+        inputs.next()
+    }
+
+    fn ask(cluster: &mut TenantCluster, name: &str, value: &str) {
+        cluster.metadata.annotations.get_or_insert_default().insert(name.to_owned(), value.to_owned());
+    }
+
+    // Finding 5 of controller.md.
+    #[test]
+    fn node_is_replaced_once_proved_lost_for_its_time() {
+        let begins = ReplacementStep::Begin { host_is_off: None };
+        for proof in [PowerProof::Off, PowerProof::Gone] {
+            assert!(matches!(step(&proof, 899, |_, _| ()), ReplacementStep::Waits(_)));
+            assert_eq!(step(&proof, 900, |_, _| ()), begins);
+            assert_eq!(step(&proof, 0, |cluster, _| ask(cluster, REPLACE_NODE, "shop-cp2")), begins, "on request");
+        }
+        let unknown = PowerProof::Unknown { why: "it is on".to_owned(), host: None };
+        assert_eq!(step(&unknown, 9000, |_, _| ()), ReplacementStep::Nothing);
+    }
+
+    #[test]
+    fn few_clusters_replace_a_node_at_once() {
+        let with = |all, busy| step(&PowerProof::Gone, 900, move |_, clusters| *clusters = (all, busy));
+        for (all, busy, begins) in [(1, 0, true), (10, 1, false), (39, 1, false), (40, 1, true), (40, 2, false)] {
+            assert_eq!(with(all, busy) == ReplacementStep::Begin { host_is_off: None }, begins, "{all} {busy}");
+        }
+        let asked = step(&PowerProof::Gone, 0, |cluster, clusters| {
+            ask(cluster, REPLACE_NODE, "shop-cp2");
+            *clusters = (10, 5);
+        });
+        assert_eq!(asked, ReplacementStep::Begin { host_is_off: None });
+    }
+
+    #[test]
+    fn one_node_a_day_is_replaced_automatically() {
+        let after = |ago: i64| {
+            step(&PowerProof::Gone, 900, move |cluster, _| {
+                let repair = NodeRepair { last_automatic: Some(at(900 - ago)), ..NodeRepair::default() };
+                cluster.status.get_or_insert_default().node_repair = Some(repair);
+            })
+        };
+        assert!(matches!(after(DAY - 1), ReplacementStep::Asks(words) if words.contains("kaas cluster replace-node")));
+        assert_eq!(after(DAY), ReplacementStep::Begin { host_is_off: None });
+    }
+
+    #[test]
+    fn silent_host_waits_for_the_operator() {
+        let named = |step: ReplacementStep| match step {
+            ReplacementStep::Asks(words) => words,
+            other => panic!("{other:?}"),
+        };
+        let words = named(step(&silent(), 9000, |_, _| ()));
+        assert!(words.contains("`kaas cluster replace-node shop shop-cp2 --host-is-off esx1`"), "{words}");
+        let said = |host: &'static str| {
+            step(&silent(), 0, move |cluster, _| {
+                ask(cluster, REPLACE_NODE, "shop-cp2");
+                ask(cluster, HOST_IS_OFF, host);
+            })
+        };
+        assert!(named(said("esx2")).contains("names esx2"));
+        assert_eq!(said("esx1"), ReplacementStep::Begin { host_is_off: Some("esx1".to_owned()) });
+        // Without the request the confirmation counts for nothing.
+        named(step(&silent(), 0, |cluster, _| ask(cluster, HOST_IS_OFF, "esx1")));
+    }
+
+    #[test]
+    fn proof_starts_again_after_a_gap() {
+        let lost = LostNode { name: "shop-cp2".to_owned(), is_asked: false };
+        let first = noted(None, &lost, &PowerProof::Gone, 900, &at(0));
+        let soon = noted(Some(&first), &lost, &PowerProof::Gone, 900, &at(299));
+        assert_eq!(soon.proved_since, Some(at(0)));
+        let late = noted(Some(&first), &lost, &PowerProof::Gone, 900, &at(301));
+        assert_eq!(late.proved_since, Some(at(301)));
+        let back = noted(Some(&first), &lost, &silent(), 900, &at(10));
+        assert_eq!((back.proved_since, back.host.as_deref()), (None, Some("esx1")));
+        let other = LostNode { name: "shop-cp3".to_owned(), is_asked: false };
+        assert_eq!(noted(Some(&first), &other, &PowerProof::Gone, 900, &at(10)).proved_since, Some(at(10)));
+    }
 }

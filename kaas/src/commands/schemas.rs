@@ -42,6 +42,7 @@ pub fn schemas() -> Vec<OutputSchema> {
             "dry-run",
             &[
                 "cluster delete --dry-run",
+                "cluster replace-node --dry-run",
                 "cluster upgrade --dry-run",
                 "image delete --dry-run",
                 "pool delete --dry-run",
@@ -94,6 +95,7 @@ pub fn schemas() -> Vec<OutputSchema> {
                 "cluster adopt",
                 "cluster create",
                 "cluster delete",
+                "cluster replace-node",
                 "cluster upgrade",
                 "image delete",
                 "image push",

@@ -8,15 +8,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use serde_json::Value;
 use tokio::sync::Mutex;
+use uuid::Uuid;
 
 use super::begin::node_settings;
 use super::fleet_run::DeployResult;
 use super::maintain::nodes;
 use super::{Round, STUCK, StepOutcome, WAITING};
 use crate::context::{Attempt, ReconcileError};
-use crate::decisions::{
-    CLUSTER, LostNode, OperationPhase, ReplacementInputs, ReplacementStep, joined, lost_node, noted,
-};
+use crate::decisions::{CLUSTER, OperationPhase, ReplacementInputs, ReplacementStep, joined, lost_node, noted};
 use crate::objects::{
     HOST_IS_OFF, JournalEntry, NodeRepair, Operation, OperationKind, OperationReason, OperationSpec, OperationStatus,
     PlannedStep, REPLACE_NODE, Reference, TenantCluster,
@@ -116,8 +115,11 @@ impl Round<'_> {
         let Some(before) = before.filter(|before| before.node.is_some() || before.started.is_some()) else {
             return Ok(());
         };
-        if before.started.is_some() {
-            self.show_replacement(before.node.as_deref().unwrap_or_default()).await?;
+        let operations = self.operations(self.cluster).await?;
+        for left in operations.iter().filter(|it| is_open_replacement(it)) {
+            // An earlier controller did not come to that.
+            let node = before.node.as_deref().unwrap_or_default();
+            self.show_state(&left.name_any(), node, None, (OperationReason::Ended, String::new())).await?;
         }
         self.note(self.cluster, &[], |status| {
             let last_automatic = status.node_repair.take().and_then(|repair| repair.last_automatic);
@@ -165,71 +167,95 @@ impl Round<'_> {
             Ok(wanted) => wanted,
             Err(error) => return asks(format!("{node} is not replaced: {error:#}")),
         };
+        let name = self.open_operation(node).await?;
         let ran = self.run_deploy(Goal::Replace { wanted: &wanted, node, host_is_off, retries }).await?;
         let Some(now) = self.find(cluster).await? else { return Ok(LostNodeResult::Ran(StepOutcome::RequeueNow)) };
         let round = Round { cluster: &now, ..*self };
-        let name = round.show_replacement(node).await?;
-        if retries {
+        let open = round.record()?.replacement.as_ref();
+        if retries && !matches!(ran, DeployResult::Cancelled) {
             // It was heard.
             round.remove_requests().await?;
         }
-        let (doing, words, rest) = match ran {
+        let (doing, seen, said, rest) = match ran {
             DeployResult::Cancelled => return Ok(LostNodeResult::Ran(StepOutcome::RequeueNow)),
             DeployResult::Refused(words) => {
                 let words = format!("{node} is not replaced: {words}");
-                if round.record()?.replacement.is_none() {
-                    round.note_repair(|repair| repair.started = None).await?;
+                match open {
+                    Some(open) => {
+                        round.show_state(&name, node, Some(open), (OperationReason::Waiting, words.clone())).await?
+                    }
+                    None => {
+                        let said =
+                            [(OperationReason::Ended, words.clone()), (OperationReason::Abandoned, words.clone())];
+                        let ends = |status: &mut OperationStatus| status.outcome = Some("abandoned".to_owned());
+                        round.note_operation(&name, &said, ends).await?;
+                        round.note_repair(|repair| repair.started = None).await?;
+                    }
                 }
                 return Ok(LostNodeResult::Says(OperationPhase::NodeLost(words)));
             }
             DeployResult::Arrived(RunOutcome::Paused(waits), seen) => {
                 let words = joined(&waits);
-                ((OperationPhase::Replacing(words.clone()), seen), (OperationReason::Running, words), WAITING)
+                (OperationPhase::Replacing(words.clone()), seen, (OperationReason::Running, words), WAITING)
             }
             DeployResult::Arrived(RunOutcome::Stopped(waits), seen) => {
                 let command = format!("`kaas cluster replace-node {} {node}` tries again", now.name_any());
                 let words = format!("{}. {command}", joined(&waits));
                 let doing = OperationPhase::NodeLostAwaitingOperator(words.clone());
-                ((doing, seen), (OperationReason::Blocked, words), STUCK)
+                (doing, seen, (OperationReason::Blocked, words), STUCK)
             }
-            DeployResult::Arrived(..) => return Ok(LostNodeResult::Ran(StepOutcome::RequeueNow)),
+            DeployResult::Arrived(..) => {
+                round.show_state(&name, node, open, (OperationReason::Running, node.to_owned())).await?;
+                return Ok(LostNodeResult::Ran(StepOutcome::RequeueNow));
+            }
         };
-        if let Some(name) = name {
-            self.note_operation(&name, &[words], |_| ()).await?;
-        }
-        let (doing, seen) = doing;
+        round.show_state(&name, node, open, said).await?;
         round.say(&seen, doing, None).await?;
         Ok(LostNodeResult::Ran(StepOutcome::RequeueAfter(rest)))
     }
 
-    /// Writes the state of a replacement into its Operation, which is created first. Returns the Operation's name, if the
-    /// replacement is still open.
-    async fn show_replacement(&self, node: &str) -> Result<Option<String>, ReconcileError> {
+    /// The name of the Operation that shows a replacement. It is created before anything begins.
+    async fn open_operation(&self, node: &str) -> Result<String, ReconcileError> {
         let cluster = self.cluster;
-        let open = self.record()?.replacement.as_ref();
         let operations = self.operations(cluster).await?;
-        let lease = cluster.deployment().map_or(0, |deployment| deployment.lease);
-        let is_its = |it: &&Operation| it.spec.kind == OperationKind::ReplaceNode && has_not_ended(it);
-        let name = match (operations.iter().find(is_its), open) {
-            (Some(found), _) => found.name_any(),
-            (None, Some(open)) => {
-                let made = operation(cluster, node, open);
-                match kinds::create(self.objects, &made).await {
-                    Ok(_) | Err(Failure::Exists) => {}
-                    Err(failure) => return Err(failure).attempting("making an Operation"),
-                }
-                made.name_any()
-            }
-            (None, None) => return Ok(None),
-        };
-        let now = self.clock.time();
-        let said = match open {
-            Some(_) => [(OperationReason::Running, node.to_owned()), (OperationReason::NotEnded, String::new())],
-            None => [(OperationReason::Ended, "done".to_owned()), (OperationReason::Done, String::new())],
-        };
-        self.note_operation(&name, &said, |status| add_state(status, node, open, lease, &now)).await?;
+        if let Some(found) = operations.iter().find(|it| is_open_replacement(it)) {
+            return Ok(found.name_any());
+        }
+        let made = operation(cluster, node);
+        match kinds::create(self.objects, &made).await {
+            Ok(_) | Err(Failure::Exists) => {}
+            Err(failure) => return Err(failure).attempting("making an Operation"),
+        }
+        let name = made.name_any();
+        let (now, said) = (
+            self.clock.time(),
+            [(OperationReason::Running, node.to_owned()), (OperationReason::NotEnded, String::new())],
+        );
+        self.note_operation(&name, &said, |status| add_entry(status, "begun", 0, node, Vec::new(), &now)).await?;
         self.note(cluster, &[], |status| status.operation = Some(name.clone())).await?;
-        Ok(open.map(|_| name))
+        Ok(name)
+    }
+
+    /// Writes the state of a replacement into its Operation. Without an open one it has ended.
+    async fn show_state(
+        &self,
+        name: &str,
+        node: &str,
+        open: Option<&Replacement>,
+        said: (OperationReason, String),
+    ) -> Result<(), ReconcileError> {
+        let now = self.clock.time();
+        match open {
+            Some(open) => self.note_operation(name, &[said], |status| add_state(status, open, &now)).await,
+            None => {
+                let said = [(OperationReason::Ended, "done".to_owned()), (OperationReason::Done, String::new())];
+                self.note_operation(name, &said, |status| {
+                    add_entry(status, "joined", STEPS.len(), node, Vec::new(), &now);
+                    status.outcome = Some("done".to_owned());
+                })
+                .await
+            }
+        }
     }
 
     /// Removes the operator's requests, which the record has now.
@@ -259,41 +285,46 @@ fn is_open(operation: &Operation) -> bool {
     }
 }
 
-/// Adds the present state to the journal of an Operation, unless its last entry has it.
-fn add_state(status: &mut OperationStatus, node: &str, open: Option<&Replacement>, lease: u64, now: &Time) {
-    let (event, done, members) = match open {
-        None => ("joined", STEPS.len(), Vec::new()),
-        Some(open) => {
-            let (event, done) = match open.admitted {
-                None => ("begun", 0),
-                Some(_) if open.started => ("powered-on", 3),
-                Some(_) => ("created", 2),
-            };
-            let members = vec![
-                ("attempt", Value::from(open.attempt)),
-                ("vm", Value::from(open.allocated_uuid.to_string())),
-                ("evidence", Value::from(open.evidence.as_str())),
-            ];
-            (event, done, members)
-        }
-    };
-    let more: BTreeMap<String, Value> = members
-        .into_iter()
-        .chain([("node", Value::from(node))])
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect();
-    let at = u64::try_from(now.0.as_second()).unwrap_or_default();
-    if status.entries.last().is_none_or(|last| (last.event.as_str(), &last.more) != (event, &more)) {
-        status.entries.push(JournalEntry { at, lease, event: event.to_owned(), more });
-    }
-    // The Operation is no journal that the store of leases reads: its status has no lease.
-    status.steps_done = i32::try_from(done).unwrap_or(i32::MAX);
-    status.step = STEPS.get(done).map(|step| format!("{step} {node}"));
-    status.outcome = open.is_none().then(|| "done".to_owned());
+fn is_open_replacement(operation: &Operation) -> bool {
+    operation.spec.kind == OperationKind::ReplaceNode && has_not_ended(operation)
 }
 
-/// The Operation of a replacement. Its name is unique: it has the first VM's BIOS UUID.
-fn operation(cluster: &TenantCluster, node: &str, open: &Replacement) -> Operation {
+/// Adds the present state of a replacement to the journal of its Operation.
+fn add_state(status: &mut OperationStatus, open: &Replacement, now: &Time) {
+    let (event, done) = match open.admitted {
+        None => ("drawn", 0),
+        Some(_) if open.started => ("powered-on", 3),
+        Some(_) => ("created", 2),
+    };
+    let members = vec![
+        ("attempt", Value::from(open.attempt)),
+        ("vm", Value::from(open.allocated_uuid.to_string())),
+        ("evidence", Value::from(open.evidence.as_str())),
+    ];
+    add_entry(status, event, done, &open.node, members, now);
+}
+
+/// Adds an entry, unless the last one is the same. The status has no lease: the store of leases reads no journal of it.
+fn add_entry(
+    status: &mut OperationStatus,
+    event: &str,
+    done: usize,
+    node: &str,
+    members: Vec<(&str, Value)>,
+    now: &Time,
+) {
+    let members = members.into_iter().chain([("node", Value::from(node))]);
+    let more: BTreeMap<String, Value> = members.map(|(name, value)| (name.to_owned(), value)).collect();
+    if status.entries.last().is_none_or(|last| last.event != event || last.more != more) {
+        let at = u64::try_from(now.0.as_second()).unwrap_or_default();
+        status.entries.push(JournalEntry { at, lease: 0, event: event.to_owned(), more });
+    }
+    status.steps_done = i32::try_from(done).unwrap_or(i32::MAX);
+    status.step = STEPS.get(done).map(|step| format!("{step} {node}"));
+}
+
+/// The Operation of a replacement.
+fn operation(cluster: &TenantCluster, node: &str) -> Operation {
     let step = |action: &str| PlannedStep { action: action.to_owned(), node: Some(node.to_owned()) };
     let spec = OperationSpec {
         cluster_ref: Reference::to(cluster.name_any()),
@@ -309,7 +340,7 @@ fn operation(cluster: &TenantCluster, node: &str, open: &Replacement) -> Operati
         steps: STEPS.map(step).to_vec(),
         plan: None,
     };
-    let mut operation = Operation::new(&format!("{}-{}", cluster.name_any(), open.allocated_uuid), spec);
+    let mut operation = Operation::new(&format!("{}-{}", cluster.name_any(), Uuid::new_v4()), spec);
     operation.metadata.namespace = cluster.namespace();
     operation.metadata.labels = Some([(CLUSTER.to_owned(), cluster.name_any())].into());
     operation

@@ -6,6 +6,7 @@ mod contents;
 mod faults;
 mod nodes;
 mod place;
+mod replace;
 mod stories;
 mod told;
 mod unreadable;

@@ -12,6 +12,7 @@ use contract::bios_uuid::BiosUuid;
 use contract::deployer::{Fingerprint, Fingerprints, PrivateKey};
 use contract::kubeconfig::Kubeconfig;
 use contract::properties as keys;
+use contract::replacement::ReplacementGrant;
 use contract::secret::Secret;
 use contract::statement::{Phase, Statement};
 use fleet::control_plane::Guests;
@@ -115,6 +116,8 @@ pub struct State {
     pub elsewhere: Option<&'static str>,
     /// How often a hypervisor was opened.
     pub opened: usize,
+    /// The lost control-plane nodes for which others admitted a new VM.
+    pub admitted: Vec<String>,
     /// The kubeconfigs with which clusters were called.
     pub asked_by: BTreeSet<String>,
 }
@@ -427,6 +430,17 @@ impl Guests for Nodes {
             key: Secret::new(pair.serialize_pem()),
         };
         Ok(kubeconfig.render("deployer"))
+    }
+
+    async fn admit(&self, _: Ipv4Addr, _: &Fingerprints, lost: &str) -> anyhow::Result<ReplacementGrant> {
+        let mut state = self.place.lock();
+        state.admitted.push(lost.to_owned());
+        Ok(ReplacementGrant {
+            node: lost.to_owned(),
+            code: format!("code-{}", state.admitted.len()),
+            expires: String::new(),
+            properties: BTreeMap::new(),
+        })
     }
 
     async fn ready(&self, kubeconfig: &str) -> anyhow::Result<BTreeSet<String>> {
