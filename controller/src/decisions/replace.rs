@@ -5,7 +5,7 @@
 //! | one of three nodes is lost, and the others are Ready | yes | yes |
 //! | its VM is proved off or gone | for `repair.afterSeconds` | now |
 //! | its host does not respond | never | once the operator confirmed that the named host is off |
-//! | no Operation is open, and nothing is paused | yes | yes |
+//! | no Operation is open, and nothing is paused: the reconciler asks that before | yes | yes |
 //! | few clusters of the Provider replace a node at once | yes | no |
 //! | none was replaced automatically within a day | yes | no |
 //!
@@ -55,8 +55,6 @@ pub struct ReplacementInputs<'a> {
     pub proof: &'a PowerProof,
     /// What was noted of the lost node, with this look.
     pub noted: &'a NodeRepair,
-    /// Why nothing begins now, such as an open Operation. `None` if nothing prevents it.
-    pub rests: Option<String>,
     /// The clusters of the Provider, and how many of them replace a node.
     pub clusters: (usize, usize),
     pub now: &'a Time,
@@ -141,7 +139,9 @@ impl ReplacementInputs<'_> {
             ));
         }
         let at = |time: &Time, seconds: i64| time.0.as_second().saturating_add(seconds);
-        let last = self.noted.last_automatic.as_ref().map(|last| at(last, DAY));
+        // One that was begun and has not ended is this one.
+        let last = self.noted.last_automatic.as_ref().filter(|last| self.noted.started.as_ref() != Some(*last));
+        let last = last.map(|last| at(last, DAY));
         if let Some(again) = last.filter(|again| *again > self.now.0.as_second()) {
             let words =
                 format!("{what}. An automatic replacement has begun within a day: {command} replaces this node");
@@ -184,9 +184,6 @@ impl ReplacementInputs<'_> {
 
     /// What prevents any replacement now.
     fn prevented(&self, what: &str) -> Option<ReplacementStep> {
-        if let Some(rests) = &self.rests {
-            return Some(ReplacementStep::Waits(format!("{what}. It is replaced once nothing else is open: {rests}")));
-        }
         let others = self.seen.nodes.iter().filter(|node| node.name != self.lost.name && !node.ready);
         let others: Vec<&str> = others.map(|node| node.name.as_str()).collect();
         (!others.is_empty()).then(|| {
@@ -273,7 +270,6 @@ mod tests {
             seen: &seen,
             proof,
             noted: &noted,
-            rests: None,
             clusters,
             now: &now,
         };

@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn only_one_vm_off_without_a_data_disk_is_off() {
         let off = shown(PowerState::Off, false, true);
-        assert_eq!(of(&[off.clone()], Absence::Gone, Ok(false)), PowerProof::Off);
+        assert_eq!(of(std::slice::from_ref(&off), Absence::Gone, Ok(false)), PowerProof::Off);
         for power in [PowerState::On, PowerState::Suspended, PowerState::Unknown] {
             let (why, host) = why(of(&[shown(power, false, true)], Absence::Gone, Ok(false)));
             assert!(why.contains(&power.to_string()) && host.is_none(), "{why}");

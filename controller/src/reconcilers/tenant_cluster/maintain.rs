@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fleet::control_plane::{Goal, Lifecycle, Node, RunOutcome};
+use fleet::control_plane::{DeploymentRecord, Goal, Lifecycle, Node, RunOutcome};
 use fleet::hypervisor::PowerState;
 use kube::ResourceExt;
 use uuid::Uuid;
@@ -137,12 +137,14 @@ impl Round<'_> {
         let ends = self.kubeconfig_ends(cluster).await?;
         let is_due = is_due(ends.as_ref(), &self.clock.time());
         let mut decision = self.decide_change(&seen).await?;
-        // Without it the kubeconfig is renewed first.
-        if newer.is_some() && !is_due {
+        if newer.is_some() {
             match self.replace_lost(&seen).await? {
                 LostNodeResult::None => {}
                 LostNodeResult::Ran(after) => return Ok(after),
                 LostNodeResult::Says(doing) => {
+                    if is_due {
+                        self.renew_kubeconfig(kept).await?;
+                    }
                     decision.adopts = adopts;
                     self.report(&seen, doing, ends.is_some(), &decision).await?;
                     return Ok(StepOutcome::RequeueAfter(WAITING));
@@ -164,10 +166,7 @@ impl Round<'_> {
             return self.after(ran, adopts).await;
         }
         if decision.is_open() && is_due {
-            match issued(self.opened, self.guests, kept).await {
-                Ok(kubeconfig) => drop(self.hand_over(cluster, &kubeconfig).await?),
-                Err(error) => log::debug!("renewing the kubeconfig: {error:#}"),
-            }
+            self.renew_kubeconfig(kept).await?;
         }
         let are_good = seen.looked && seen.nodes.iter().all(|node| node.ready);
         let mut decision = self.record_health(decision, are_good).await?;
@@ -202,6 +201,15 @@ impl Round<'_> {
         }
         let is_settled = seen.done && decision.change == Change::Nothing;
         Ok(StepOutcome::RequeueAfter(if is_settled { WATCHING } else { WAITING }))
+    }
+
+    /// Renews the kubeconfig while nothing else is done. A failure is tried again at the next look.
+    async fn renew_kubeconfig(&self, kept: &DeploymentRecord) -> Result<(), ReconcileError> {
+        match issued(self.opened, self.guests, kept).await {
+            Ok(kubeconfig) => drop(self.hand_over(self.cluster, &kubeconfig).await?),
+            Err(error) => log::debug!("renewing the kubeconfig: {error:#}"),
+        }
+        Ok(())
     }
 
     /// Looks at control-plane nodes without the deployer's key: they cannot be called, and a cluster that has not formed cannot

@@ -57,11 +57,17 @@ impl Round<'_> {
             self.is_back(before).await?;
             return Ok(LostNodeResult::None);
         };
+        // An open Operation may move the node's data disk, and ends or is abandoned first.
+        let is_paused = self.pause_reason(cluster).await?.is_some();
+        if is_paused || self.operations(cluster).await?.iter().any(is_open) {
+            return Ok(LostNodeResult::None);
+        }
         let is_known = seen.nodes.iter().any(|node| node.name == lost.name);
         let proof = match self.power_proof(&lost.name).await? {
             Ok(proof) => proof,
             Err(_) if !is_known => PowerProof::Unknown { why: String::new(), host: None },
             // A look that fails proves nothing, and takes nothing back.
+            Err(_) if before.is_none_or(|before| before.node.is_none()) => return Ok(LostNodeResult::None),
             Err(error) => {
                 let words = format!("whether the VM of {} runs is unknown, and is asked again: {error:#}", lost.name);
                 return Ok(LostNodeResult::Says(OperationPhase::NodeLost(words)));
@@ -75,19 +81,10 @@ impl Round<'_> {
         }
         // The operator may confirm only a host that was named before.
         let was_named = before.is_some_and(|before| before.host.is_some() && before.host == repair.host);
-        let rests = match self.pause_reason(cluster).await? {
-            Some(rest) => Some(rest.words()),
-            None => self.operations(cluster).await?.iter().find(|it| is_open(it)).map(|open| {
-                let (name, operation) = (cluster.name_any(), open.name_any());
-                format!(
-                    "the Operation {operation} is open. `kaas cluster upgrade {name} --do abandon` ends it where it is"
-                )
-            }),
-        };
         let counting = COUNTING.lock().await;
         let clusters = self.clusters_of_provider().await?;
         let inputs =
-            ReplacementInputs { cluster, lost: &lost, seen, proof: &proof, noted: &repair, rests, clusters, now: &now };
+            ReplacementInputs { cluster, lost: &lost, seen, proof: &proof, noted: &repair, clusters, now: &now };
         let host_is_off = match inputs.next() {
             ReplacementStep::Nothing => return Ok(LostNodeResult::None),
             ReplacementStep::Waits(words) => return Ok(LostNodeResult::Says(OperationPhase::NodeLost(words))),

@@ -359,7 +359,7 @@ mod tests {
         };
         let ready = condition(TenantClusterReason::ControlNodesReady, 3);
         let lost = condition(TenantClusterReason::NodeLostAwaitingOperator, 3);
-        let done = with(&[ready.clone()], "shop-b", "done", OperationReason::Ended);
+        let done = with(std::slice::from_ref(&ready), "shop-b", "done", OperationReason::Ended);
         assert!(matches!(done.is_replaced("shop-cp2", "shop-a", true), WaitResult::Ready(_)));
         let former = with(&[ready], "shop-a", "done", OperationReason::Ended);
         assert_eq!(former.is_replaced("shop-cp2", "shop-a", true), WaitResult::Pending, "another one's");
