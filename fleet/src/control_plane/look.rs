@@ -160,6 +160,8 @@ async fn unproved(
     let met = seen.vms.iter().chain(&seen.restamped).chain(bystanders).map(Vm::uuid);
     let mut gone: BTreeSet<Uuid> = met.chain(kept.deleting_vms.iter().map(|gone| gone.uuid)).collect();
     gone.extend(upgraded.iter().flat_map(|noted| &noted.removed));
+    // They were proved not to run when their nodes were replaced.
+    gone.extend(kept.replaced_vms.iter());
     // At the last upgrade another VM held the node's data disk: an earlier upgrade has destroyed this one. That is known of first
     // VMs alone. A VM that an earlier upgrade made is proved gone by its place.
     let is_swapped = |node: &Node, vm: &Uuid| {
