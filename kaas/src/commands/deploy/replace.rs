@@ -14,8 +14,8 @@ use fleet::upgrade::Target;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::judge::{Resolve, ResolvedFile, judge};
 use super::Run;
+use super::judge::{Resolve, ResolvedFile, judge};
 use crate::cluster_file::{ClusterBackend, ClusterFile, SiteSession};
 use crate::confirm::{ask, by_name};
 use crate::keys::existing_deployer_key;
