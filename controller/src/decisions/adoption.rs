@@ -263,6 +263,8 @@ mod tests {
             lifecycle: Lifecycle::Active,
             image: Image { digest: "0a".repeat(32), name: "kaas-tenant-0.2.0".to_owned() },
             deployer_fingerprint: None,
+            replacement: None,
+            replaced_vms: Vec::new(),
             nodes: vec![node(1), node(2)],
             formed,
             ca_fingerprint: None,

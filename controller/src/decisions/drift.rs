@@ -94,6 +94,8 @@ fn uuid(value: Option<&Value>) -> Option<Uuid> {
 pub fn has_drifted(deployment: Option<&Deployment>, machines: &[Machine], operations: &[Operation]) -> bool {
     let at_first =
         deployment.into_iter().flat_map(|it| &it.record.nodes).flat_map(|node| [node.allocated_uuid, node.bios_uuid]);
+    let replaces = deployment.and_then(|it| it.record.replacement.as_ref()).map(|open| open.allocated_uuid);
+    let at_first = at_first.chain([replaces]);
     let noted: BTreeSet<Uuid> = at_first.flatten().chain(operations.iter().flat_map(of_swap)).collect();
     let statuses = machines.iter().filter_map(|machine| machine.status.as_ref());
     let mut current = statuses.flat_map(|status| &status.vms).filter(|vm| vm.state == VmState::Current);

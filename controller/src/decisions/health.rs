@@ -24,6 +24,12 @@ pub enum OperationPhase {
     Paused,
     /// Its control-plane nodes are being created or powered on; the text has what is awaited.
     Provisioning(String),
+    /// A lost control-plane node is being replaced; the text has the step.
+    Replacing(String),
+    /// A control-plane node is lost; the text says when it is replaced, or what is waited for.
+    NodeLost(String),
+    /// As `NodeLost`, and the operator has to act; the text has the command.
+    NodeLostAwaitingOperator(String),
     /// An Operation runs; the text has its state.
     Operating(String),
     /// The operator has to act; the text says why.
@@ -97,8 +103,8 @@ impl Health<'_> {
 
     pub fn conditions(&self) -> Vec<ClusterCondition> {
         use TenantClusterReason::{
-            AdoptionRequired, Blocked, ControlPlaneChanges, Current, Idle, OperationRuns, Passed, Paused,
-            ProviderNotReached, WorkersChange,
+            AdoptionRequired, Blocked, ControlPlaneChanges, Current, Idle, NodeLost, NodeLostAwaitingOperator,
+            OperationRuns, Passed, Paused, ProviderNotReached, ReplacingNode, WorkersChange,
         };
         let (none, nodes) = (String::new(), self.nodes());
         let up_to_date = self.differs.clone().unwrap_or((Current, none.clone()));
@@ -111,6 +117,9 @@ impl Health<'_> {
         let progressing = match &self.doing {
             OperationPhase::Paused => (Paused, none.clone()),
             OperationPhase::Provisioning(words) => (ControlPlaneChanges, words.clone()),
+            OperationPhase::Replacing(words) => (ReplacingNode, words.clone()),
+            OperationPhase::NodeLost(words) => (NodeLost, words.clone()),
+            OperationPhase::NodeLostAwaitingOperator(words) => (NodeLostAwaitingOperator, words.clone()),
             OperationPhase::Operating(words) => (OperationRuns, words.clone()),
             OperationPhase::Blocked(words) => (Blocked, words.clone()),
             OperationPhase::Drifted(words) => (AdoptionRequired, words.clone()),
@@ -132,11 +141,14 @@ impl Health<'_> {
     /// Adds the command or the field that helps.
     fn with_help(&self, reason: TenantClusterReason, words: String) -> ClusterCondition {
         use TenantClusterReason::{
-            AwaitingWindow, Changing, Degraded, Forming, NoQuorum, NotReady, Paused, Provisioning, WorkersMissing,
+            AwaitingWindow, Changing, Degraded, Forming, NoQuorum, NodeLost, NotReady, Paused, Provisioning,
+            WorkersMissing,
         };
         let cluster = &self.control_plane.cluster;
         let help = match reason {
-            Forming | Degraded | NoQuorum => format!("see kubectl describe machines -l {CLUSTER}={cluster}"),
+            // Most messages name the command that replaces the node.
+            NodeLost if words.contains("`kaas ") => return (reason, words),
+            Forming | Degraded | NoQuorum | NodeLost => format!("see kubectl describe machines -l {CLUSTER}={cluster}"),
             WorkersMissing => "see kubectl describe nodepools".to_owned(),
             Provisioning | NotReady => format!("see kubectl describe tenantclusters {cluster}"),
             Changing => "see kubectl describe operations".to_owned(),
@@ -403,9 +415,12 @@ mod tests {
     fn false_conditions_say_what_helps() {
         let pools = [pool(3, 0)];
         for ready in [[true; 3], [true, true, false], [true, false, false]] {
-            for (formed, doing) in
-                [(true, OperationPhase::Idle), (true, OperationPhase::Paused), (false, OperationPhase::Idle)]
-            {
+            for (formed, doing) in [
+                (true, OperationPhase::Idle),
+                (true, OperationPhase::Paused),
+                (true, OperationPhase::NodeLost("shop-cp2".to_owned())),
+                (false, OperationPhase::Idle),
+            ] {
                 let seen = DeployStatus { formed, ..status(&ready) };
                 let differs = Some((Why::Changing, "image".to_owned()));
                 let said = Health { doing, differs, ..of(&seen, &pools) }.conditions();

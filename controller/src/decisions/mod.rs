@@ -32,6 +32,7 @@ mod pool;
 mod preflight;
 pub mod provider;
 mod repair;
+mod replace;
 mod resize;
 mod resolved;
 mod sizes;
@@ -89,6 +90,7 @@ pub use self::preflight::{
 };
 pub use self::provider::{VCenterInventory, ZoneInventory};
 pub use self::repair::{Repairs, forget_old_illness, repaired, repairs};
+pub use self::replace::{LostNode, ReplacementInputs, ReplacementStep, lost_node, noted};
 pub use self::resize::NodeSizes;
 pub use self::resolved::{ResolveInputs as NamedBySpec, resolved, standing, suits};
 pub use self::sizes::{pinned_size, seen_size, wanted_size};

@@ -288,6 +288,8 @@ fn is_under_way(operation: &Operation) -> bool {
     match (operation.spec.kind, SwapProgress::of(operation)) {
         (OperationKind::ImageSwap, Ok(swapping)) => swapping.is_some_and(|swapping| swapping.is_open()),
         (OperationKind::ImageSwap, Err(_)) | (OperationKind::KubernetesUpgrade, _) => !is_over(operation),
+        // It has no way back.
+        (OperationKind::ReplaceNode, _) => false,
     }
 }
 
@@ -305,6 +307,7 @@ fn own_file(operation: &Operation) -> Option<String> {
             plan.map(before_swap)
         }
         OperationKind::KubernetesUpgrade => spec.to_version.as_deref().map(before_kubernetes),
+        OperationKind::ReplaceNode => None,
     }
 }
 
@@ -312,7 +315,7 @@ fn own_file(operation: &Operation) -> Option<String> {
 fn is_over(operation: &Operation) -> bool {
     let noted = operation.status.as_ref().and_then(|status| status.outcome.as_deref());
     match operation.spec.kind {
-        OperationKind::KubernetesUpgrade => noted == Some("done"),
+        OperationKind::KubernetesUpgrade | OperationKind::ReplaceNode => noted == Some("done"),
         OperationKind::ImageSwap => match SwapProgress::of(operation) {
             Ok(swapping) => {
                 matches!(swapping.and_then(|swapping| swapping.ending()), Some(Ending::Committed | Ending::RolledBack))

@@ -7,7 +7,7 @@ use crate::decisions::{
     FORMER_KEYS_TYPE, INPUT_TYPE, KEYS_TYPE, KUBECONFIG_TYPE, MACHINE_FINALIZER, NAMESPACES_IN_USE, former_keys_secret,
     kubeconfig_secret,
 };
-use crate::objects::{CONFIRM_DELETE, DO, GROUP, SYSTEM, VERSION};
+use crate::objects::{CONFIRM_DELETE, DO, GROUP, HOST_IS_OFF, SYSTEM, VERSION};
 
 /// The policies, each with its binding, by the names of their files.
 pub(super) fn policies() -> Vec<(&'static str, [Value; 2])> {
@@ -48,18 +48,32 @@ fn confirmation() -> [Value; 2] {
 
 /// Only a controller removes its finalizers, after it has released VMs and addresses. Without the finalizer, VMs would run
 /// unmanaged at addresses that others get. An administrator of the control cluster may remove one if no controller is left.
+/// Only such an administrator confirms that a host is off: a node whose VM still runs would otherwise be replaced.
 fn finalizers() -> [Value; 2] {
     let stays = format!(
-        "!has(oldObject.metadata.finalizers) || oldObject.metadata.finalizers.all(kept, !kept.startsWith('{GROUP}/') || \
+        "request.operation == 'CREATE' || !has(oldObject.metadata.finalizers) || oldObject.metadata.finalizers.all(kept, !kept.startsWith('{GROUP}/') || \
          (has(object.metadata.finalizers) && kept in object.metadata.finalizers))"
     );
     let message = format!(
         "the finalizer of {GROUP} is removed by the controller, once VMs and addresses are released; by hand only by \
          a user who may update the finalizers of this kind"
     );
-    let validation = json!({"expression": format!("{stays} || {}", runs_all()), "message": message});
-    let resources = ["nodepools", "tenantclusters"];
-    let [mut policy, binding] = policy("kept-finalizers", GROUP, &["UPDATE"], &resources, vec![validation]);
+    let has = |of: &str| format!("has({of}.metadata.annotations) && '{HOST_IS_OFF}' in {of}.metadata.annotations");
+    let is_confirmed = format!(
+        "!({}) || (request.operation == 'UPDATE' && {} && \
+         object.metadata.annotations['{HOST_IS_OFF}'] == oldObject.metadata.annotations['{HOST_IS_OFF}'])",
+        has("object"),
+        has("oldObject")
+    );
+    let of_operators = format!(
+        "the annotation {HOST_IS_OFF} is set by an operator: by a user who may update the finalizers of this kind. Ask one to run \
+         kaas cluster replace-node with --host-is-off"
+    );
+    let validations = [(stays, message), (is_confirmed, of_operators)].map(
+        |(expression, message)| json!({"expression": format!("{expression} || {}", runs_all()), "message": message}),
+    );
+    let (operations, resources) = (["CREATE", "UPDATE"], ["nodepools", "tenantclusters"]);
+    let [mut policy, binding] = policy("kept-finalizers", GROUP, &operations, &resources, validations.to_vec());
     policy["spec"]["matchConditions"] = by_controller("not-of-the-controller", "!=");
     [policy, binding]
 }
@@ -113,7 +127,8 @@ fn records() -> [Value; 2] {
         ),
         (
             is_free,
-            "the Machine of a control-plane node is deleted with its cluster: to delete the cluster, use kaas cluster delete",
+            "the Machine of a control-plane node is deleted with its cluster: to replace a lost node, use kaas cluster \
+             replace-node; to delete the cluster, kaas cluster delete",
         ),
     ];
     let validations = validations.map(|(expression, message)| json!({"expression": expression, "message": message}));

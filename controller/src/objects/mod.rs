@@ -61,9 +61,9 @@ pub use self::reference::Reference;
 pub use self::site::{Proxy, Site};
 pub use self::tenant::{Allow, AllowedProvider, People, Quota, Tenant, TenantReason, TenantSpec, TenantStatus};
 pub use self::tenant_cluster::{
-    AddOns, Backup, Commit, ControlPlane, ControlPlaneStatus, Maintenance, NodesStatus, OnFailure, PodSecurity,
-    Resolved, Restore, TenantCluster, TenantClusterReason, TenantClusterSpec, TenantClusterStatus, Upgrade,
-    UpgradeMode,
+    AddOns, Backup, Commit, ControlPlane, ControlPlaneRepair, ControlPlaneStatus, Maintenance, NodeRepair, NodesStatus,
+    OnFailure, PodSecurity, Resolved, Restore, TenantCluster, TenantClusterReason, TenantClusterSpec,
+    TenantClusterStatus, Upgrade, UpgradeMode,
 };
 pub use self::vm_class::{VMClass, VMClassSpec};
 pub use fleet::workers::{Discards, Removal, State as Phase};
@@ -78,6 +78,11 @@ pub const SYSTEM: &str = "kaas-system";
 pub const CONFIRM_DELETE: &str = "kaas.local/confirm-delete";
 /// The annotation that accepts VMs of a [`TenantCluster`] that are newer than the database. Its value is the cluster's name.
 pub const ADOPT: &str = "kaas.local/adopt";
+/// The annotation that asks for the replacement of a lost control-plane node of a [`TenantCluster`]. Its value is the node's name.
+pub const REPLACE_NODE: &str = "kaas.local/replace-node";
+/// The annotation with which the operator confirms that the host of a lost control-plane node is off. Its value is the host's name,
+/// as the controller has named it.
+pub const HOST_IS_OFF: &str = "kaas.local/host-is-off";
 /// The annotation that asks something of an [`Operation`]: `resume`, `rollback`, `commit` or `abandon`.
 pub const DO: &str = "kaas.local/do";
 /// The value of a control plane's `vmClass` that derives the size from the number of workers.

@@ -134,6 +134,8 @@ pub enum OperationKind {
     ImageSwap,
     /// Upgrades the control-plane nodes to the next minor version of Kubernetes.
     KubernetesUpgrade,
+    /// Replaces a lost control-plane node by a new VM. It cannot be rolled back or abandoned.
+    ReplaceNode,
 }
 
 /// A step of a plan.

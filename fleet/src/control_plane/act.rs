@@ -59,6 +59,14 @@ impl ActionContext<'_> {
                 let ca_fingerprint = seen.authority(&kept);
                 save(records, DeploymentRecord { formed: true, ca_fingerprint, ..kept }).await
             }
+            Action::Replace(name) => self.replace(records, seen, node(records, name)?).await,
+            Action::StartReplacement(name) => self.start_replacement(records, seen, name).await,
+            Action::DrawAgain(_) => {
+                let attempt = records.kept().replacement.as_ref().map_or(1, |open| open.attempt.saturating_add(1));
+                save(records, records.kept().drawing_again(self.draws(Uuid::new_v4()), attempt)).await
+            }
+            Action::Replaced(_) => save(records, records.kept().replaced()).await,
+            Action::Retire(vm) => self.retire(seen, vm).await,
             Action::PowerOff(vm) => {
                 let vm = found(seen, vm)?;
                 // Once off, a VM with other disks than recorded would be taken for a copy. If the removal of another VM with its
@@ -243,7 +251,11 @@ impl ActionContext<'_> {
     }
 
     /// The image at a VM's placement. Until an import begins, this only reads, and ends if the command is cancelled.
-    async fn template(&self, wanted: &DesiredState, placement: &Placement) -> Result<ImageTemplate, ActionError> {
+    pub(super) async fn template(
+        &self,
+        wanted: &DesiredState,
+        placement: &Placement,
+    ) -> Result<ImageTemplate, ActionError> {
         let (digest, cancelled) = (&wanted.image.digest, self.cancelled());
         let ready = unless_cancelled(cancelled, self.hypervisor.find_template(digest, None, placement)).await;
         if let Some(ready) = ready?? {
@@ -435,7 +447,7 @@ fn is_final(error: &Error) -> bool {
     matches!(error.kind, ErrorKind::Changed | ErrorKind::Refused | ErrorKind::Denied | ErrorKind::NotFound)
 }
 
-async fn save(records: &mut Records<'_>, kept: DeploymentRecord) -> Result<(), ActionError> {
+pub(super) async fn save(records: &mut Records<'_>, kept: DeploymentRecord) -> Result<(), ActionError> {
     records.save(kept).await.map_err(ActionError::store)
 }
 

@@ -55,7 +55,9 @@ impl<'a> Attempts<'a> {
     /// Counts an incomplete VM that is about to be removed.
     pub(super) fn removes(&self, kept: &DeploymentRecord, vm: &Vm) {
         let is_half = |node: &Node| node.bios_uuid.is_none() && node.allocated_uuid == Some(vm.uuid());
-        if kept.nodes.iter().any(is_half) {
+        let is_half_replacement =
+            kept.is_replacement(vm.uuid()) && kept.replacement.as_ref().is_some_and(|open| open.admitted.is_none());
+        if is_half_replacement || kept.nodes.iter().any(is_half) {
             self.makings().removes(vm.uuid());
         }
     }
@@ -81,8 +83,9 @@ impl<'a> Attempts<'a> {
     /// Why an action is not repeated now. `None` if it may be.
     pub(super) fn hinder(&self, kept: &DeploymentRecord, action: &Action) -> Option<Wait> {
         let (node, words) = match action {
+            Action::Replace(node) => (node, self.hinders_making(kept.replacement.as_ref()?.allocated_uuid)?),
             Action::CloneVm(node) => (node, self.hinders_making(kept.node(node)?.allocated_uuid?)?),
-            Action::PowerOn(node) => (node, self.hinders_power_on(node)?),
+            Action::PowerOn(node) | Action::StartReplacement(node) => (node, self.hinders_power_on(node)?),
             _ => return None,
         };
         Some(Wait::lasting(node, reason::VM_UNDONE, words))

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::replacement::{Replacement, only_data_disk};
 use crate::hypervisor::{DiskRef, Place, Stamp, Vm, VmRef};
 use crate::schema;
 use crate::upgrade::{DiskCopy, UpgradeSummary};
@@ -118,6 +119,14 @@ pub struct DeploymentRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::digest")]
     pub deployer_fingerprint: Option<Fingerprint>,
+    /// The replacement of a lost node that has not ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replacement: Option<Replacement>,
+    /// BIOS UUIDs of the former VMs of replaced nodes. A VM that returns is disconnected, powered off and given up. Its data disk
+    /// stays.
+    #[serde(default, rename = "replacedVMs", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::uuids")]
+    pub replaced_vms: Vec<Uuid>,
     /// Whether data disks are deleted with the cluster.
     #[serde(default)]
     pub removes_disks: bool,
@@ -282,9 +291,14 @@ impl DeploymentRecord {
             let is_known = (is_made || is_swapped || is_named) && !is_removed(&vm.uuid());
             let is_only = vms.iter().filter(|other| other.uuid() == vm.uuid()).count() == 1;
             let Some(settings) = vm.settings.clone().filter(|_| is_known && is_only) else { continue };
-            if kept.places.get(&vm.uuid()).is_none_or(|place| place.settings != settings) {
-                let node = vm.stamp.as_ref().map_or(&vm.name, |stamp| &stamp.node).clone();
-                kept.places.insert(vm.uuid(), Place { node, settings, datastore: None });
+            let data_disk = only_data_disk(vm).cloned();
+            match kept.places.get_mut(&vm.uuid()).filter(|place| place.settings == settings) {
+                // A disk that was detached may be lost, or in another VM: its place stays recorded.
+                Some(place) => place.data_disk = data_disk.or(place.data_disk.take()),
+                None => {
+                    let node = vm.stamp.as_ref().map_or(&vm.name, |stamp| &stamp.node).clone();
+                    kept.places.insert(vm.uuid(), Place { node, settings, datastore: None, data_disk });
+                }
             }
         }
         kept
@@ -294,11 +308,12 @@ impl DeploymentRecord {
         self.nodes.iter().find(|node| node.name == name)
     }
 
-    /// Whether a VM is yet to be created, if `vms` are those with the deployment's stamp. False once the cluster has formed, and
-    /// for a node whose VM was on.
+    /// Whether a VM is yet to be created, if `vms` are those with the deployment's stamp. False for a node whose VM was on. Once
+    /// the cluster has formed, only a replacement creates VMs.
     pub(super) fn makes(&self, vms: &[Vm]) -> bool {
         let lacks = |node: &Node| node.bios_uuid.is_none() || !vms.iter().any(|vm| node.owns(vm));
-        !self.formed && self.nodes.iter().any(|node| !node.ever_powered_on && lacks(node))
+        let replaces = self.replacement.as_ref().is_some_and(|open| open.admitted.is_none());
+        replaces || (!self.formed && self.nodes.iter().any(|node| !node.ever_powered_on && lacks(node)))
     }
 
     /// The record with the removal of a disk that is about to be requested.

@@ -20,6 +20,16 @@ pub enum Goal<'a> {
     Deploy(&'a DesiredState),
     /// A cluster that has formed continues as it is recorded. How its VMs were created no longer matters.
     Continue,
+    /// A lost node of a formed cluster gets another VM.
+    Replace {
+        /// The desired state of its VM.
+        wanted: &'a DesiredState,
+        node: &'a str,
+        /// The host that the operator has switched off, if vCenter cannot show whether the lost VM runs.
+        host_is_off: Option<&'a str>,
+        /// Whether a replacement that has made all of its VMs starts again.
+        retries: bool,
+    },
     /// The cluster is removed.
     Destroy {
         cluster: &'a str,
@@ -61,7 +71,7 @@ impl Goal<'_> {
         }
         let kept = match self {
             Self::Deploy(wanted) => deployed(wanted, kept, vms),
-            Self::Continue => continued(kept),
+            Self::Continue | Self::Replace { .. } => continued(kept),
             Self::Destroy { cluster, disks, left, held, also, .. } => {
                 destroyed(cluster, (disks.then_some(left), held), also, kept, vms)
             }
@@ -118,6 +128,8 @@ fn deployed(wanted: &DesiredState, kept: Option<DeploymentRecord>, vms: &[Vm]) -
         formed: false,
         ca_fingerprint: None,
         deployer_fingerprint: wanted.deployer(),
+        replacement: None,
+        replaced_vms: Vec::new(),
         removes_disks: false,
         adopted_vms: Vec::new(),
         upgrade,
@@ -276,6 +288,8 @@ fn adopted(cluster: &str) -> DeploymentRecord {
         formed: true,
         ca_fingerprint: None,
         deployer_fingerprint: None,
+        replacement: None,
+        replaced_vms: Vec::new(),
         removes_disks: false,
         adopted_vms: Vec::new(),
         upgrade: None,
@@ -353,7 +367,9 @@ impl DeploymentRecord {
         let is_only = held.kind == DiskKind::Data && vm.data_disks().count() == 1;
         let mut kept = self.not_removing(disk);
         let of = kept.nodes.iter_mut().find(|node| node.owns(vm) && node.has_noted(vm.uuid()));
-        let was_used = self.formed || of.as_ref().is_none_or(|node| node.ever_powered_on);
+        // The disk of a VM that has not joined in place of a lost node is blank, too.
+        let is_blank = self.is_replacement(vm.uuid());
+        let was_used = !is_blank && (self.formed || of.as_ref().is_none_or(|node| node.ever_powered_on));
         let is_noted = |noted: &DiskRef| noted.uuid == disk.uuid;
         // If another disk is recorded as its own, that one was detached before, and this one was attached since.
         let own = of.as_ref().and_then(|node| node.disk);

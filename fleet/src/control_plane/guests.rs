@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
-use anyhow::Context;
+use anyhow::{Context, bail, ensure};
 use async_trait::async_trait;
 use contract::deployer::{Fingerprint, Fingerprints};
+use contract::replacement::{self, ReplacementGrant};
+use contract::swap::Rejection;
 use zeroize::Zeroizing;
 
-use crate::nodes::{Answered, Credentials, Deployer, Method};
+use crate::nodes::{Answer, Answered, Credentials, Deployer, Method, clean};
 use crate::workers::Cluster;
 
 /// The user in a deployer's kubeconfig. The API server uses the certificate.
@@ -40,8 +42,29 @@ pub trait Guests: Send + Sync {
     /// If the node cannot be reached, or answers something else.
     async fn accepts(&self, node: Ipv4Addr, kubeconfig: &str) -> anyhow::Result<bool>;
 
+    /// Asks a node to admit a blank VM in place of a lost node. Each answer voids the code of the one before. `shown` are the
+    /// fingerprints that the hypervisor shows of the node that is asked.
+    ///
+    /// # Errors
+    /// If the node refuses, is not the one that the hypervisor shows, or cannot be reached. A lost answer changes nothing: it is
+    /// asked again.
+    async fn admit(&self, node: Ipv4Addr, _shown: &Fingerprints, lost: &str) -> anyhow::Result<ReplacementGrant> {
+        bail!("{node} cannot be asked to admit a new VM for {lost}")
+    }
+
     /// The names of the Ready nodes, read with a kubeconfig that one of them gave.
     async fn ready(&self, kubeconfig: &str) -> anyhow::Result<BTreeSet<String>>;
+}
+
+/// Why a node refuses. One of an earlier image has no such route.
+fn refused(answer: &Answer) -> String {
+    match answer.json::<Rejection>() {
+        Ok(refused) => format!("{} [{}]", refused.reason, refused.code),
+        Err(_) if answer.status == 404 => {
+            "its image cannot be asked for that: run `kaas-agent replace-member` on it by hand".to_owned()
+        }
+        Err(_) => format!("it answered {}", answer.refusal()),
+    }
 }
 
 /// Access with the deployer's key. Without the key the nodes cannot be asked.
@@ -75,6 +98,18 @@ impl Guests for ByKey {
             401 | 403 => Ok(false),
             _ => Err(Answered::by("the node", &answer).into()),
         }
+    }
+
+    async fn admit(&self, node: Ipv4Addr, shown: &Fingerprints, lost: &str) -> anyhow::Result<ReplacementGrant> {
+        let deployer = self.deployer()?;
+        let client = deployer.client(&deployer.credentials(node, shown).await?)?;
+        let request = serde_json::to_value(replacement::Request { node: lost.to_owned() })?;
+        let answer = client.ask_node(node, Method::POST, replacement::PATH, Some(&request)).await?;
+        ensure!(answer.status == 200, "{}", refused(&answer));
+        // Parsed as it was sent: a cut property would be another one.
+        let grant: ReplacementGrant = serde_json::from_slice(&answer.body).context("understanding the answer")?;
+        ensure!(grant.node == lost, "it admits {}, not {lost}", clean(&grant.node));
+        Ok(grant)
     }
 
     async fn ready(&self, kubeconfig: &str) -> anyhow::Result<BTreeSet<String>> {

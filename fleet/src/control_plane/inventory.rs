@@ -25,6 +25,10 @@ pub struct Inventory {
     pub vms: Vec<Vm>,
     /// VMs that are the cluster's by BIOS UUID and by a disk that they hold, and carry another deployment's stamp.
     pub restamped: Vec<Vm>,
+    /// Former VMs of nodes that were replaced, and that were found again. Empty if the cluster is to be deleted.
+    pub replaced: Vec<Vm>,
+    /// The time of the look, in seconds of Unix time.
+    pub now: u64,
     /// Other VMs that were found and are not the cluster's: other deployments', and those that an operator named once before
     /// their stamp was removed. Their disks are not removed.
     pub bystanders: Vec<Vm>,
@@ -94,6 +98,7 @@ impl Inventory {
     /// Whether the deployment or an upgrade created a VM, or an operator named it for removal, and no other VM has its BIOS UUID.
     pub(super) fn is_noted(&self, kept: &DeploymentRecord, vm: &Vm) -> bool {
         let is_made = kept.nodes.iter().any(|node| node.has_noted(vm.uuid())) || self.upgraded.contains(&vm.uuid());
+        let is_made = is_made || kept.is_replacement(vm.uuid()) || kept.replaced_vms.contains(&vm.uuid());
         let is_known = is_made || kept.is_granted(vm.uuid());
         is_known && self.vms.iter().filter(|other| other.uuid() == vm.uuid()).count() == 1
     }

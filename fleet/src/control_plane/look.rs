@@ -9,6 +9,7 @@ use super::deployment_record::{DeploymentRecord, Lifecycle, Node};
 use super::guests::Guests;
 use super::inventory::{Found, Inventory, NodeReport};
 use super::reason;
+use super::replacement::unix_time;
 use super::wait::Wait;
 use crate::engine::ActionError;
 use crate::hypervisor::{Absence, Error, ErrorKind, Hypervisor, LastSeen, PowerState, Vm, doubles};
@@ -25,7 +26,8 @@ pub(super) async fn look(
     upgraded: Option<&UpgradeSummary>,
 ) -> Result<(Inventory, Option<Zeroizing<String>>), ActionError> {
     let swapped = upgraded.map(|noted| noted.vms.clone()).unwrap_or_default();
-    let mut seen = Inventory { vms: hypervisor.vms().await?, upgraded: swapped.clone(), ..Inventory::default() };
+    let vms = hypervisor.vms().await?;
+    let mut seen = Inventory { vms, upgraded: swapped.clone(), now: unix_time(), ..Inventory::default() };
     if kept.lifecycle == Lifecycle::Deleted {
         return Ok((seen, None));
     }
@@ -86,6 +88,10 @@ pub(super) async fn look(
     }
     if kept.lifecycle == Lifecycle::Deleting {
         seen.unproved = unproved(hypervisor, kept, upgraded, &seen).await?;
+    }
+    if kept.lifecycle == Lifecycle::Active {
+        let is_replaced = |vm: &mut Vm| kept.replaced_vms.contains(&vm.uuid());
+        seen.replaced = seen.vms.extract_if(.., is_replaced).collect();
     }
     add_doubles(hypervisor, kept, upgraded, &mut seen).await;
     let mut given = None;
@@ -154,6 +160,8 @@ async fn unproved(
     let met = seen.vms.iter().chain(&seen.restamped).chain(bystanders).map(Vm::uuid);
     let mut gone: BTreeSet<Uuid> = met.chain(kept.deleting_vms.iter().map(|gone| gone.uuid)).collect();
     gone.extend(upgraded.iter().flat_map(|noted| &noted.removed));
+    // They were proved not to run when their nodes were replaced.
+    gone.extend(kept.replaced_vms.iter());
     // At the last upgrade another VM held the node's data disk: an earlier upgrade has destroyed this one. That is known of first
     // VMs alone. A VM that an earlier upgrade made is proved gone by its place.
     let is_swapped = |node: &Node, vm: &Uuid| {

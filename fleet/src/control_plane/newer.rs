@@ -20,7 +20,8 @@ impl Inventory {
     /// Whether its BIOS UUID was recorded, however many VMs have it: copies of a known VM are not newer.
     fn has_noted(&self, kept: &DeploymentRecord, vm: &Vm) -> bool {
         let is_nodes = kept.nodes.iter().any(|node| node.has_noted(vm.uuid()));
-        is_nodes || self.upgraded.contains(&vm.uuid()) || kept.is_granted(vm.uuid())
+        let is_replaced = kept.is_replacement(vm.uuid()) || kept.replaced_vms.contains(&vm.uuid());
+        is_nodes || is_replaced || self.upgraded.contains(&vm.uuid()) || kept.is_granted(vm.uuid())
     }
 
     /// Whether a cluster that has not formed is further than its record.

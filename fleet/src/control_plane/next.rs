@@ -4,6 +4,7 @@ use super::action::Action;
 use super::deployment_record::{DeploymentRecord, Lifecycle, Node};
 use super::inventory::{Found, Inventory, NodeReport, outliving};
 use super::reason;
+use super::replacement::{replaces, retires};
 use super::wait::Wait;
 use crate::hypervisor::{PowerState, Vm};
 use crate::nodes::clean;
@@ -40,7 +41,7 @@ pub fn next(kept: &DeploymentRecord, seen: &Inventory) -> Next {
     let unheld = kept.disks_to_delete.iter().filter(|disk| seen.unproved.is_empty() && seen.is_free(disk));
     next.actions.extend(unheld.cloned().map(Action::DeleteDisk));
     // Incomplete VMs, and their blank disks if possible, are removed before another VM is begun.
-    next.actions.sort_by_key(|action| matches!(action, Action::CloneVm(_)));
+    next.actions.sort_by_key(|action| matches!(action, Action::CloneVm(_) | Action::Replace(_)));
     if kept.lifecycle == Lifecycle::Deleting && next.is_done() {
         next.actions.push(Action::Gone);
     }
@@ -52,8 +53,13 @@ fn up(kept: &DeploymentRecord, seen: &Inventory, next: &mut Next) {
         let words = format!("{vm} carries this deployment's stamp, and is no control-plane node's");
         next.waits.push(Wait::lasting(&vm.name, reason::VM_ODD, words));
     }
+    seen.replaced.iter().for_each(|vm| retires(vm, next));
     let mut on = 0;
     for node in &kept.nodes {
+        if let Some(open) = kept.replacement.as_ref().filter(|open| open.node == node.name) {
+            replaces(kept, open, seen, next);
+            continue;
+        }
         on += usize::from(if kept.formed { goes_on(kept, node, seen, next) } else { begins(node, seen, next) });
     }
     // All disks of incomplete VMs are detached before another VM is begun, however many rounds that takes. Two incomplete VMs
@@ -163,8 +169,8 @@ fn hidden(node: &Node, seen: &Inventory) -> Option<Wait> {
 }
 
 /// What happens to a lost control-plane node, and what the operator does.
-const LOST: &str = "the node is lost, and nothing replaces it automatically. Keep the other control-plane nodes running. For a \
-                    control cluster, see \"Replace a lost control-plane node\" in the documentation";
+const LOST: &str = "the node is lost. Keep the other control-plane nodes running. `kaas cluster replace-node` replaces it; for a \
+                    control cluster, `kaas control replace-node`";
 
 /// Why a node of a formed cluster runs nowhere. If VMs of it exist, its data disk may have been on its way between them, such as
 /// in an interrupted upgrade. Then the message does not call the node lost.
@@ -195,7 +201,7 @@ fn powered(node: &Node, vm: &Vm, seen: &Inventory, next: &mut Next) {
     }
 }
 
-fn odd_power(vm: &Vm) -> Wait {
+pub(super) fn odd_power(vm: &Vm) -> Wait {
     Wait::passing(&vm.name, reason::VM_STATE, format!("its VM is {}", vm.power))
 }
 
@@ -327,7 +333,7 @@ fn unknown(vm: &Vm) -> Wait {
 }
 
 /// Removes a VM that is off. Only its system disk is removed with it.
-fn removed(vm: &Vm, next: &mut Next) {
+pub(super) fn removed(vm: &Vm, next: &mut Next) {
     if vm.power != PowerState::Off {
         next.waits.push(odd_power(vm));
         return;

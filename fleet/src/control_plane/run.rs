@@ -218,7 +218,10 @@ impl Deploy<'_> {
         // powered on, and a kubeconfig is given, also while their datastore is emptied.
         let mut no_place = Ok(());
         if !matches!(wish, Goal::Destroy { .. }) {
-            let nodes = if let Goal::Deploy(wanted) = wish { wanted.nodes.as_slice() } else { &[] };
+            let nodes = match wish {
+                Goal::Deploy(wanted) | Goal::Replace { wanted, .. } => wanted.nodes.as_slice(),
+                Goal::Continue | Goal::Destroy { .. } => &[],
+            };
             let others = nodes.iter().filter_map(|node| node.placement.as_ref());
             for placement in iter::once(&self.placement).chain(others) {
                 match self.hypervisor.preflight(placement).await {
@@ -254,8 +257,18 @@ impl Deploy<'_> {
                 noted.as_ref().is_some_and(|kept| kept.formed && kept.lifecycle == Lifecycle::Active),
             )?;
         }
+        if let Goal::Replace { .. } = wish {
+            // An upgrade that is open may move the node's data disk.
+            upgraded.permits_deploy(false)?;
+        }
         let vms = self.hypervisor.vms().await?;
         let kept = wish.applied(deployment, noted, &vms)?;
+        let kept = match wish {
+            Goal::Replace { node, host_is_off, retries, .. } => {
+                self.replacing(kept, &upgraded, &vms, (node, host_is_off, retries)).await?
+            }
+            Goal::Deploy(_) | Goal::Continue | Goal::Destroy { .. } => kept,
+        };
         if let (Goal::Deploy(_), None | Some(Lifecycle::Deleted)) = (wish, before) {
             self.are_unused(&kept).await?;
         }
@@ -320,7 +333,10 @@ impl Deploy<'_> {
         let acting = ActionContext {
             deploy: self,
             hypervisor: GuardedHypervisor::new(self.hypervisor, hold, Some(&self.cancelled)),
-            wanted: if let Goal::Deploy(wanted) = wish { Some(wanted) } else { None },
+            wanted: match wish {
+                Goal::Deploy(wanted) | Goal::Replace { wanted, .. } => Some(wanted),
+                Goal::Continue | Goal::Destroy { .. } => None,
+            },
             upgrade: upgraded.id,
             upgraded: upgraded.own,
             removed: Mutex::default(),

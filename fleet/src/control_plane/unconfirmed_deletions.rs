@@ -28,7 +28,9 @@ impl Deploy<'_> {
             Goal::Destroy { doubtful, .. } if !in_doubt.is_empty() => {
                 (self.seen_to_destroy(&kept, upgraded).await?, Some(doubtful))
             }
-            Goal::Deploy(_) | Goal::Continue | Goal::Destroy { .. } => (Inventory::default(), None),
+            Goal::Deploy(_) | Goal::Continue | Goal::Replace { .. } | Goal::Destroy { .. } => {
+                (Inventory::default(), None)
+            }
         };
         let mut forgotten = Vec::new();
         // Before the disks are searched: a disk that exists then, and that no client removes, stays.

@@ -4,10 +4,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::DiskRef;
 use crate::schema;
 
 /// Where a VM of a node was last seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Place {
     /// Name of the node.
     #[schemars(schema_with = "schema::word")]
@@ -19,6 +21,9 @@ pub struct Place {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::word")]
     pub datastore: Option<String>,
+    /// The VM's data disk when it last held exactly one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_disk: Option<DiskRef>,
 }
 
 /// The notes about a VM that may be running.

@@ -31,7 +31,7 @@ pub use image::ImageTemplate;
 pub use networks::Networks;
 pub use placement::Placement;
 pub use size::{Size, VmSize};
-pub use vm::{Adapter, Disk, DiskKind, DiskRef, PowerState, Stamp, Vm, VmRef};
+pub use vm::{Adapter, Disk, DiskKind, DiskRef, Host, PowerState, Stamp, Vm, VmRef};
 
 /// A VM to create from a template.
 #[derive(Clone)]
@@ -119,6 +119,14 @@ pub trait Hypervisor: Send + Sync {
     /// # Errors
     /// [`ErrorKind::NotFound`] if no VM has this identifier and BIOS UUID.
     async fn vm(&self, vm: &VmRef) -> Result<Vm>;
+
+    /// The host that a VM is on. Without another answer, all VMs are on this machine.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if the VM does not exist, or the hypervisor cannot say.
+    async fn host(&self, _vm: &VmRef) -> Result<Host> {
+        Ok(Host { name: "this machine".to_owned(), responds: true })
+    }
 
     /// All VMs with a BIOS UUID, of all owners. For reading only.
     async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>>;

@@ -42,6 +42,15 @@ impl fmt::Display for PowerState {
     }
 }
 
+/// The host that a VM is on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Its name in the inventory.
+    pub name: String,
+    /// Whether the hypervisor is connected to it: only then the power state of its VMs is known.
+    pub responds: bool,
+}
+
 /// A VM, by both of its identifiers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VmRef {

@@ -151,6 +151,8 @@ pub struct State<P: Part> {
     pub stay_off: bool,
     /// IDs of VMs that were moved out of the searched folders.
     pub away: BTreeSet<String>,
+    /// IDs of VMs whose host does not respond.
+    pub cut_off: BTreeSet<String>,
     /// The BIOS UUID of VMs of which one cannot be read.
     pub unreadable: Option<Uuid>,
 }

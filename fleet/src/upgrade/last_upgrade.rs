@@ -112,7 +112,7 @@ impl UpgradeSummary {
                 if let LastSeen::At(settings, datastore) = seen {
                     let (node, settings, datastore) =
                         (node.name.clone(), settings.to_owned(), datastore.map(str::to_owned));
-                    places.insert(vm, Place { node, settings, datastore });
+                    places.insert(vm, Place { node, settings, datastore, data_disk: None });
                 }
             }
         }

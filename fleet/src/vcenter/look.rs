@@ -10,7 +10,7 @@ use super::disks::kind;
 use super::question::asked;
 use super::stamp::{self, STAMP};
 use super::trouble::{changed, not_now};
-use crate::hypervisor::{Adapter, Disk, DiskRef, Error, PowerState, Result, Vm, VmRef, VmSize};
+use crate::hypervisor::{Adapter, Disk, DiskRef, Error, Host, PowerState, Result, Vm, VmRef, VmSize};
 
 /// How often VMs are listed again because one of them disappeared meanwhile.
 const TRIES: usize = 3;
@@ -89,6 +89,17 @@ impl VcenterHypervisor {
             return Ok(());
         }
         Err(Error::refused(format!("the VM {seen} is not stamped as this deployment's")))
+    }
+
+    /// The host of a VM.
+    pub(super) async fn host_of(&self, vm: &VmRef) -> Result<Host> {
+        let found = self.named(vm).await?;
+        let Some(host) = found.host else {
+            return Err(Error::refused(format!("vCenter does not show the host of the VM {}", found.name)));
+        };
+        let host = self.client.hosts(&[host]).await?.into_iter().next();
+        let host = host.ok_or_else(|| not_now(format!("the host of the VM {} is not shown now", found.name)))?;
+        Ok(Host { name: host.name, responds: host.connected })
     }
 
     /// All VMs with a BIOS UUID, without templates.

@@ -58,8 +58,8 @@ pub use library::{Library, Template};
 pub use site::{Clones, Site};
 
 use crate::hypervisor::{
-    Absence, CloneRequest, DiskRef, Fence, Hypervisor, ImageTemplate, LastSeen, Placement, Result, ShutDown, Stamp, Vm,
-    VmRef,
+    Absence, CloneRequest, DiskRef, Fence, Host, Hypervisor, ImageTemplate, LastSeen, Placement, Result, ShutDown,
+    Stamp, Vm, VmRef,
 };
 use datastore_directory::DatastoreDirectory;
 use place::Places;
@@ -167,6 +167,10 @@ impl Hypervisor for VcenterHypervisor {
 
     async fn vm(&self, vm: &VmRef) -> Result<Vm> {
         self.shown(self.named(vm).await?).await
+    }
+
+    async fn host(&self, vm: &VmRef) -> Result<Host> {
+        self.host_of(vm).await
     }
 
     async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>> {

@@ -13,13 +13,14 @@ use crate::{CREATE, with_shop};
 
 /// Schemas whose samples are in other tests, each with the source of the test. Their outputs need nodes or a vCenter, or the
 /// sample is a by-product of that test.
-static IN_OTHER_TESTS: [(&str, &str); 16] = [
+static IN_OTHER_TESTS: [(&str, &str); 17] = [
     ("control-adopt", include_str!("../../src/commands/upgrade/adopt.rs")),
     ("control-backup", include_str!("../../src/commands/backup.rs")),
     ("control-certificate", include_str!("../../src/commands/upgrade/certificate.rs")),
     ("control-deletion", include_str!("../../src/commands/control/deployment/confirm.rs")),
     ("control-outcome", include_str!("../../src/commands/control/deployment/tests.rs")),
     ("control-plan", include_str!("../../src/commands/control/deployment/tests.rs")),
+    ("control-replacement", include_str!("../../src/commands/control/deployment/replace.rs")),
     ("control-status", include_str!("../../src/commands/control/deployment/tests.rs")),
     ("kubeconfig", include_str!("../cluster.rs")),
     ("provider-probe", include_str!("../../../fleet/src/vcenter/tests/probe.rs")),

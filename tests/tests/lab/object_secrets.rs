@@ -163,6 +163,23 @@ pub fn a_tenant_takes_no_finalizer_away(server: &ApiServer) {
     let error = patch(&anna, &Value::Null).expect_err("the finalizer is taken away by a tenant");
     assert!(format!("{error:#}").contains("kept-finalizers.kaas.local"), "{error:#}");
     taken("by who runs the control cluster", patch(&[], &Value::Null));
+    // Finding 5 of controller.md: only an operator confirms that a host is off.
+    let annotate = |who: &[&str], annotation: &str| {
+        let words = ["--namespace", "team-blue", "annotate", "--overwrite", "tenantcluster", "shop", annotation];
+        server.kubectl(&[who, &words[..]].concat(), "")
+    };
+    let refused = |host: &str| {
+        let error = annotate(&anna, &format!("kaas.local/host-is-off={host}")).expect_err("a tenant confirms a host");
+        assert!(format!("{error:#}").contains("is set by an operator"), "{error:#}");
+    };
+    taken("a tenant's request", annotate(&anna, "kaas.local/replace-node=shop-cp1"));
+    refused("esx1");
+    taken("an operator's confirmation", annotate(&[], "kaas.local/host-is-off=esx1"));
+    refused("esx2");
+    taken("other changes", annotate(&anna, "example.com/x=y"));
+    for annotation in ["kaas.local/host-is-off-", "kaas.local/replace-node-", "example.com/x-"] {
+        taken("a withdrawal", annotate(&anna, annotation));
+    }
 }
 
 /// A tenant sets the request annotation of an Operation, and changes no other field of it.

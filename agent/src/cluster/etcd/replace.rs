@@ -8,6 +8,7 @@ use std::fmt;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
@@ -112,8 +113,18 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// After an error another call continues where it stopped, with a new code.
 pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::Result<()> {
+    let (admitted, lost) = admit(root, &options.node)?;
+    match options.output {
+        Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&admitted)?)?,
+        Output::Text => write!(out, "{}", text(&admitted, &lost))?,
+    }
+    Ok(())
+}
+
+/// Removes the lost member, and admits a blank VM in its place. Returns the grant and the lost node. After an error
+/// another call continues where it stopped. Each call draws a new code, and the former one is void.
+pub fn admit(root: &Path, node: &str) -> anyhow::Result<(ReplacementGrant, ControlNode)> {
     let records = Records::new(root);
     let config = records.config()?.context("this node has no configuration yet")?;
     let config = config.control_plane()?;
@@ -128,8 +139,8 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     if !progress.formed {
         bail!("this node has not joined its cluster completely yet: see `kaas-agent status`");
     }
-    let refuse = |refusal: Refusal| Err(anyhow::anyhow!("{refusal}"));
-    let lost = match listed(config, &options.node) {
+    let refuse = |refusal: Refusal| -> anyhow::Result<(ReplacementGrant, ControlNode)> { bail!("{refusal}") };
+    let lost = match listed(config, node) {
         Ok(lost) => lost.clone(),
         Err(refusal) => return refuse(refusal),
     };
@@ -171,11 +182,7 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
         expires: humantime::format_rfc3339_seconds(until).to_string(),
         properties: config.agreed(),
     };
-    match options.output {
-        Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&admitted)?)?,
-        Output::Text => write!(out, "{}", text(&admitted, &lost))?,
-    }
-    Ok(())
+    Ok((admitted, lost))
 }
 
 /// The instructions for the operator who deploys the new VM.
@@ -210,7 +217,12 @@ fn answering(config: &ControlPlane, lost: &ControlNode) -> Option<&'static str> 
     ];
     let timeout = config.timeout(SILENCE);
     let open = |port: u16| TcpStream::connect_timeout(&SocketAddr::from((lost.address, port)), timeout).is_ok();
-    ports.into_iter().find(|(_, port)| open(*port)).map(|(what, _)| what)
+    // All at once: a client of the endpoint waits for the answer.
+    thread::scope(|scope| {
+        let asked = ports.map(|(what, port)| (what, scope.spawn(move || open(port))));
+        // A thread that has ended early proves nothing: the node counts as alive.
+        asked.into_iter().find_map(|(what, asked)| asked.join().unwrap_or(true).then_some(what))
+    })
 }
 
 /// Whether a member is this node's. A member that has not started has no name.

@@ -17,6 +17,7 @@
 //! | `/v1/kubernetes` | administrators | POST: go to the next minor version of Kubernetes, or check it |
 //! | `/v1/certificates` | administrators | POST: renew the node's certificates; 200 done, 202 under way |
 //! | `/v1/configure` | administrators | POST: change the deployer's keys                |
+//! | `/v1/replace-member` | administrators | POST: admit a blank VM in place of a lost control-plane node |
 //! | `/v1/deployer` | the holder of the deployer's key | POST: an administrator's certificate for that key |
 //!
 //! A refusal is a 409 with code and reason as JSON; see [`contract::swap`].
@@ -33,6 +34,7 @@ mod deployer;
 mod idle_limit;
 mod metrics;
 mod renewal;
+mod replacement;
 mod routes;
 mod server;
 mod snapshot;

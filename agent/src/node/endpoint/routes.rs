@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::access::{AccessLevel, Caller};
 use super::answer::{self, Answer};
-use super::{EndpointContext, configure, deployer, metrics, renewal, snapshot, swap};
+use super::{EndpointContext, configure, deployer, metrics, renewal, replacement, snapshot, swap};
 use crate::upgrade::swap::peers;
 
 /// The longest body that is read, in bytes …
@@ -65,6 +65,7 @@ const ROUTES: &[Route] = &[
     slow(Method::POST, "/v1/kubernetes", swap::upgrade_kubernetes),
     slow(Method::POST, contract::renewal::PATH, renewal::answer),
     slow(Method::POST, contract::configure::PATH, configure::answer),
+    slow(Method::POST, contract::replacement::PATH, replacement::answer),
     proved(contract::deployer::PATH, deployer::answer),
 ];
 

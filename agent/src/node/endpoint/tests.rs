@@ -298,6 +298,29 @@ fn only_administrators_can_request_swaps() {
     }
 }
 
+// Finding 5 of controller.md.
+#[test]
+fn only_administrators_can_replace_a_member() {
+    let stage = stage();
+    let ask = |client: Option<&CertificateWithKey>, body: &str| {
+        let length = body.len();
+        let text = format!("POST /v1/replace-member HTTP/1.1\r\nHost: node\r\nContent-Length: {length}\r\n\r\n{body}");
+        let answer = stage.send(client, &text).unwrap();
+        let (header, body) = answer.split_once("\r\n\r\n").expect(&answer);
+        (header[9..12].parse::<u16>().unwrap(), body.to_owned())
+    };
+    let (monitoring, administrator) =
+        (stage.client(Some("kaas:monitoring")), stage.client(Some("kubeadm:cluster-admins")));
+    let request = r#"{"node":"node3"}"#;
+    assert_eq!((ask(None, request).0, ask(Some(&monitoring), request).0), (401, 403));
+    assert_eq!(ask(Some(&administrator), r#"{"node":"node3","force":true}"#).0, 400);
+    // The stage has no configuration.
+    let (code, body) = ask(Some(&administrator), request);
+    let refused: contract::swap::Rejection = serde_json::from_str(&body).unwrap();
+    assert_eq!((code, refused.code.as_str()), (409, "member.replacement-refused"));
+    assert!(refused.reason.contains("no configuration yet"), "{body}");
+}
+
 /// All nodes start together, one of them with an old copy of its data disk. No etcd runs yet.
 #[test]
 fn peer_without_etcd_recognizes_an_old_disk_copy() {

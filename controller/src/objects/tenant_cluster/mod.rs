@@ -5,7 +5,7 @@ mod reasons;
 mod status;
 
 pub use self::reasons::TenantClusterReason;
-pub use self::status::{ControlPlaneStatus, NodesStatus, Resolved, TenantClusterStatus};
+pub use self::status::{ControlPlaneStatus, NodeRepair, NodesStatus, Resolved, TenantClusterStatus};
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -172,11 +172,30 @@ pub struct ControlPlane {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::zones", length(max = 3), example = ["a"])]
     pub zones: Vec<String>,
+    /// When a lost node is replaced.
+    pub repair: ControlPlaneRepair,
 }
 
 impl Default for ControlPlane {
     fn default() -> Self {
-        Self { replicas: 1, vm_class: AUTO.to_owned(), zones: Vec::new() }
+        Self { replicas: 1, vm_class: AUTO.to_owned(), zones: Vec::new(), repair: ControlPlaneRepair::default() }
+    }
+}
+
+/// When a lost control-plane node is replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ControlPlaneRepair {
+    /// Whether the controller replaces one of three nodes by itself, at most one a day. Otherwise `kaas cluster replace-node` does.
+    pub automatic: bool,
+    /// How long the VM of the node must be proved off without its data disk, or gone, in seconds.
+    #[schemars(range(min = 300, max = 86400))]
+    pub after_seconds: u32,
+}
+
+impl Default for ControlPlaneRepair {
+    fn default() -> Self {
+        Self { automatic: true, after_seconds: 900 }
     }
 }
 

@@ -59,8 +59,7 @@ reasons! {
         ControlNodesReady as AllReady = True,
         /// The control plane is being created.
         Forming = False,
-        /// One of three nodes is not Ready; the API is served. A node whose VM is lost is not replaced: that waits for the
-        /// operator.
+        /// One of three nodes is not Ready; the API is served. If its VM is lost, `Progressing` says when it is replaced.
         Degraded = False,
         /// Too few control-plane nodes are Ready; the message names the others, with the reason.
         NoQuorum = False for operator,
@@ -109,6 +108,8 @@ reasons! {
         OperationRuns = True,
         /// Control-plane nodes are created or powered on.
         ControlPlaneChanges = True,
+        /// A lost control-plane node is being replaced by a new VM; the message has the step.
+        ReplacingNode = True,
         /// Workers' VMs are created or removed.
         WorkersChange = True,
         /// The cluster is being deleted.
@@ -121,6 +122,10 @@ reasons! {
         /// control-plane node is changed, powered off, deleted or created until the operator decides. The reason is also set if
         /// the removal of control-plane nodes had begun, and the cluster is not being deleted.
         AdoptionRequired = False for operator,
+        /// A control-plane node is lost. The message says when it is replaced, or what is waited for.
+        NodeLost = False,
+        /// A control-plane node is lost, and only the operator can have it replaced. The message has the command.
+        NodeLostAwaitingOperator = False for operator,
         /// Only the operator can remove a problem; the other conditions name it.
         Blocked = False for operator,
     }

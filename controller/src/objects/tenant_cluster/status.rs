@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +41,9 @@ pub struct TenantClusterStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::name")]
     pub operation: Option<String>,
+    /// The lost control-plane node, and when one was replaced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_repair: Option<NodeRepair>,
     /// UID of the cluster's namespace `kube-system`. A server with another UID is not this cluster.
     #[serde(rename = "clusterUID", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::uuid")]
@@ -47,6 +51,32 @@ pub struct TenantClusterStatus {
     /// The record of the control-plane nodes. Each step is stored before the controller acts on it, as long as the cluster exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deployment: Option<Deployment>,
+}
+
+/// The lost control-plane node of a cluster, and when one was replaced.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct NodeRepair {
+    /// Name of the lost node. Unset if none is lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::label")]
+    pub node: Option<String>,
+    /// Since when its VM is proved off without its data disk, or gone, without interruption.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proved_since: Option<Time>,
+    /// When that was last proved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_proved: Option<Time>,
+    /// The host of its VM, if vCenter shows that host as not responding. The annotation `kaas.local/host-is-off` may name it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::word")]
+    pub host: Option<String>,
+    /// When its replacement began. Unset while none is open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started: Option<Time>,
+    /// When the controller last began to replace a node by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_automatic: Option<Time>,
 }
 
 /// The values for fields that the spec leaves open.

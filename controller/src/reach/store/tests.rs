@@ -38,6 +38,8 @@ fn kept(formed: bool) -> control_plane::DeploymentRecord {
         formed,
         ca_fingerprint: formed.then(|| format!("sha256:{}", "0b".repeat(32)).parse().unwrap()),
         deployer_fingerprint: None,
+        replacement: None,
+        replaced_vms: Vec::new(),
         removes_disks: false,
         adopted_vms: Vec::new(),
         upgrade: None,

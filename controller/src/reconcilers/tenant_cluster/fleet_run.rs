@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use fleet::control_plane::{Deploy, DeployStatus, Goal, Notice, RunOutcome};
+use fleet::control_plane::{Deploy, DeployStatus, Goal, Notice, PowerProof, RunOutcome};
 use fleet::hypervisor::Placement;
 use fleet::lease::TakeOver;
 use kube::ResourceExt;
@@ -166,6 +166,7 @@ fn told(words: &CurrentActivity, notice: &Notice<'_>) {
 /// The conditions of a cluster during a run.
 fn said(goal: Goal<'_>, words: String) -> Vec<ClusterCondition> {
     match goal {
+        Goal::Replace { .. } => vec![(TenantClusterReason::ReplacingNode, words)],
         Goal::Deploy(_) | Goal::Continue => vec![(TenantClusterReason::ControlPlaneChanges, words)],
         Goal::Destroy { .. } => leaving(TenantClusterReason::Deleting, &words),
     }
@@ -178,7 +179,7 @@ impl Round<'_> {
         let (store, (end, cancelled), words) =
             (self.store(self.cluster), watch::channel(false), CurrentActivity::default());
         let placement = match goal {
-            Goal::Deploy(wanted) => wanted.placement.clone(),
+            Goal::Deploy(wanted) | Goal::Replace { wanted, .. } => wanted.placement.clone(),
             Goal::Continue | Goal::Destroy { .. } => Placement::default(),
         };
         let told = |notice: &Notice<'_>| told(&words, notice);
@@ -216,6 +217,14 @@ impl Round<'_> {
         let seen = self.deploy(&store, Placement::default(), &|_| (), cancelled).status().await;
         self.term.ensure_active()?;
         Ok(seen?)
+    }
+
+    /// Whether the VM of a control-plane node runs. Read-only.
+    pub(super) async fn power_proof(&self, node: &str) -> Result<anyhow::Result<PowerProof>, ReconcileError> {
+        let (store, cancelled) = (self.store(self.cluster), watch::channel(false).1);
+        let proof = self.deploy(&store, Placement::default(), &|_| (), cancelled).proof(node).await;
+        self.term.ensure_active()?;
+        Ok(proof)
     }
 
     fn deploy<'d>(

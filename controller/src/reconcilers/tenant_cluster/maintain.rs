@@ -12,6 +12,7 @@ use super::drift::{Drift, after_word, waits_for, waits_for_a_look};
 use super::fleet_run::DeployResult;
 use super::own_nodes::{ClusterAccess, issued};
 use super::place::{ProviderSession, unavailable};
+use super::replace::LostNodeResult;
 use super::upgrade::UpgradeContext;
 use super::{Reconciler, Round, STUCK, StepOutcome, WAITING};
 use crate::context::{Attempt, ReconcileError};
@@ -139,10 +140,11 @@ impl Round<'_> {
     /// 1. Resolve: reads the state of VMs and nodes.
     /// 2. VMs that are newer than the record block all else, until the operator has them adopted (`drift.rs`).
     /// 3. Plan: decides the next change (`change.rs`).
-    /// 4. Powers on VMs that are off, as far as an open swap allows it. Also if no node has renewed the kubeconfig before.
-    /// 5. Checks nodes and VMs for the change, and reserves the size of its VMs (`change.rs`, `size.rs`).
-    /// 6. Report: writes the status (`report.rs`).
-    /// 7. Run: runs the change until it ends or waits (`upgrade.rs`).
+    /// 4. Replaces a lost node, or says what that waits for (`replace.rs`). Nothing else changes meanwhile.
+    /// 5. Powers on VMs that are off, as far as an open swap allows it. Also if no node has renewed the kubeconfig before.
+    /// 6. Checks nodes and VMs for the change, and reserves the size of its VMs (`change.rs`, `size.rs`).
+    /// 7. Report: writes the status (`report.rs`).
+    /// 8. Run: runs the change until it ends or waits (`upgrade.rs`).
     async fn watch(self) -> Result<StepOutcome, ReconcileError> {
         let Self { cluster, .. } = self;
         let kept = self.record()?;
@@ -158,7 +160,18 @@ impl Round<'_> {
         let is_off = seen.nodes.iter().any(|node| node.power == Some(PowerState::Off));
         // A renewal before this look may have failed: a run gives a kubeconfig, or says why none can be written.
         let is_due = self.access.is_due(&self.clock.time()) || self.wants_handed_over(cluster).await?;
-        let decision = self.decide_change(&seen).await?;
+        let mut decision = self.decide_change(&seen).await?;
+        if newer.is_some() {
+            match self.replace_lost(&seen).await? {
+                LostNodeResult::None => {}
+                LostNodeResult::Ran(after) => return Ok(after),
+                LostNodeResult::Says(doing) => {
+                    decision.adopts = adopts;
+                    self.report(&seen, doing, &decision).await?;
+                    return Ok(StepOutcome::RequeueAfter(WAITING));
+                }
+            }
+        }
         // While a swap is open only its Operation creates VMs or powers them on. Exceptions are an Operation that waits for its
         // commit or for the operator, or that has not begun: it runs no steps, and may wait for days.
         let is_left = decision.is_left() && is_off;

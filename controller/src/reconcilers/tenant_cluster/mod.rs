@@ -10,6 +10,7 @@
 //! | `upgrade.rs` | runs the change: image swaps |
 //! | `kubernetes.rs`, `size.rs` | upgrades of Kubernetes, and what nodes run; the size of VMs |
 //! | `operation.rs`, `run_progress.rs` | the status of Operations; the activity of a run |
+//! | `replace.rs` | the replacement of a lost control-plane node |
 //! | `drift.rs`, `adopt.rs` | VMs that are newer than the database, and their adoption |
 //! | `leave.rs` | deletion, and what it leaves |
 //! | `report.rs` | the status of the cluster and its Machines |
@@ -28,6 +29,7 @@ mod maintain;
 mod operation;
 mod own_nodes;
 mod place;
+mod replace;
 mod report;
 mod run_progress;
 mod secrets;

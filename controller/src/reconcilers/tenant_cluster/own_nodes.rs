@@ -12,6 +12,7 @@ use async_trait::async_trait;
 use contract::deployer::{Fingerprint, Fingerprints, PrivateKey};
 use contract::kubernetes_upgrade;
 use contract::node::Node;
+use contract::replacement::ReplacementGrant;
 use contract::{ports, swap};
 use fleet::control_plane::{DeploymentRecord, Guests};
 use fleet::hypervisor::{PowerState, Vm};
@@ -94,6 +95,10 @@ impl Guests for OwnGuests<'_> {
 
     async fn accepts(&self, node: Ipv4Addr, kubeconfig: &str) -> anyhow::Result<bool> {
         self.guests.accepts(node, kubeconfig).await
+    }
+
+    async fn admit(&self, node: Ipv4Addr, shown: &Fingerprints, lost: &str) -> anyhow::Result<ReplacementGrant> {
+        self.guests.admit(node, shown, lost).await
     }
 
     async fn ready(&self, kubeconfig: &str) -> anyhow::Result<BTreeSet<String>> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use async_trait::async_trait;
 use contract::deployer::{Digests, Fingerprint, Fingerprints};
+use contract::replacement::ReplacementGrant;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -98,6 +99,10 @@ pub struct ControlPlane {
     pub absence_fails: Option<ErrorKind>,
     /// Whether running nodes answer for a formed cluster while others are off.
     pub speaks_alone: bool,
+    /// The codes with which nodes admitted a new VM. Only the last one is valid.
+    pub codes: Vec<String>,
+    /// Whether new VMs of lost nodes never join.
+    pub never_joins: bool,
     /// The last kubeconfig that a run has reported before its end.
     pub renewed: Option<String>,
 }
@@ -369,9 +374,22 @@ impl Guests for World {
         self.call("accepts", Does::Looks, |_| Ok(true)).await
     }
 
+    async fn admit(&self, _: Ipv4Addr, _: &Fingerprints, lost: &str) -> anyhow::Result<ReplacementGrant> {
+        let node = lost.to_owned();
+        self.call("admit", Does::ChangesCluster, move |state| {
+            let code = format!("code {}", state.codes.len());
+            state.codes.push(code.clone());
+            let properties = BTreeMap::from([("kubernetes-version".to_owned(), "1.36".to_owned())]);
+            Ok(ReplacementGrant { node, code, expires: String::new(), properties })
+        })
+        .await
+    }
+
     async fn ready(&self, _: &str) -> anyhow::Result<BTreeSet<String>> {
         let ready = |state: &mut State| {
-            let on = state.machines.iter().filter(|machine| is_ours(&machine.vm) && machine.vm.power == PowerState::On);
+            let is_out = |vm: &Vm| state.never_joins && vm.stamp.as_ref().is_some_and(|stamp| stamp.swap.is_some());
+            let is_on = |vm: &Vm| is_ours(vm) && vm.power == PowerState::On && !is_out(vm);
+            let on = state.machines.iter().filter(|machine| is_on(&machine.vm));
             on.filter_map(|machine| Some(machine.vm.stamp.as_ref()?.node.clone())).collect()
         };
         self.call("ready", Does::Looks, move |state| Ok(ready(state))).await
@@ -425,8 +443,16 @@ impl Part for ControlPlane {
         };
         let (name, stamp, drawn) = (request.name.to_owned(), request.stamp.clone(), request.uuid);
         assert!(matches!(networks, Networks::Named([network]) if network == "Management"));
-        assert_eq!(properties["node-name"], name);
-        assert!(size.data_disk.is_some() && stamp.swap.is_none());
+        assert_eq!(properties["node-name"], stamp.node);
+        assert!(size.data_disk.is_some());
+        match stamp.swap {
+            None => assert_eq!(name, stamp.node),
+            // In place of a lost node.
+            Some(swap) => {
+                assert_eq!((swap, world.lock().codes.last()), (drawn, properties.get("deployment-secret")));
+                assert_eq!(properties["kubernetes-version"], "1.36");
+            }
+        }
         let noted =
             world.lock().holds().values().flat_map(BTreeMap::values).any(|text| text.contains(&drawn.to_string()));
         assert!(noted, "{name} is made before its UUID is noted");

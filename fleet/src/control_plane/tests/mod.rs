@@ -9,6 +9,7 @@ mod hung;
 mod newer;
 mod next;
 mod records;
+mod replace;
 mod stories;
 mod upgrades;
 mod wish;

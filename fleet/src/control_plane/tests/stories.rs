@@ -335,7 +335,9 @@ async fn a_copy_is_no_moved_node() {
         world.lock().machines.retain(|machine| machine.vm.reference != copy.reference);
         let (arrived, _) = world.give(wish).await.arrived();
         match wish {
-            Goal::Deploy(_) | Goal::Continue => assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}"),
+            Goal::Deploy(_) | Goal::Continue | Goal::Replace { .. } => {
+                assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}")
+            }
             Goal::Destroy { .. } => assert_eq!((arrived, world.own().len()), (RunOutcome::Gone, 0)),
         }
     }

@@ -206,6 +206,30 @@ pub struct Adopt {
     pub(super) until: WaitArgs,
 }
 
+/// The options of `replace-node`.
+#[derive(Args)]
+pub struct ReplaceNode {
+    /// Name of the cluster
+    #[arg(value_parser = name, add = candidates::clusters())]
+    pub(super) name: String,
+    /// Name of the lost control-plane node
+    #[arg(value_parser = name)]
+    pub(super) node: String,
+    /// Name of the host of the lost VM, if its state is unknown and the cluster names this host. Switch the host off first
+    #[arg(long, value_name = "HOST")]
+    pub(super) host_is_off: Option<String>,
+    /// Name of the node, as the confirmation. Without it, the command asks for the name
+    #[arg(long, value_name = "NODE")]
+    pub(super) confirm: Option<String>,
+    /// Only print what would be changed, without a confirmation. The API server checks the request
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    #[command(flatten)]
+    pub(super) within: NamespaceArgs,
+    #[command(flatten)]
+    pub(super) until: WaitArgs,
+}
+
 /// The options of `delete`.
 #[derive(Args)]
 pub struct Delete {

@@ -231,6 +231,34 @@ impl ClusterState {
         WaitResult::Stopped(format!("the cluster {name} is being deleted: it is not adopted"))
     }
 
+    /// Whether the controller has replaced a node since the Operation `before`. Until the request is heard, the conditions may be
+    /// older than it.
+    pub fn is_replaced(&self, node: &str, before: &str, is_heard: bool) -> WaitResult {
+        let is_its = |one: &&Value| {
+            text(one, "/spec/type") == "ReplaceNode"
+                && (text(one, "/metadata/name") != before || text(one, "/status/outcome").is_empty())
+        };
+        let stands = || needs_operator::<TenantClusterReason>(&self.cluster, "Progressing");
+        let Some(operation) = self.operation.as_ref().filter(is_its) else {
+            let why = stands().filter(|_| is_heard);
+            return why.map_or(WaitResult::Pending, |why| WaitResult::Stopped(format!("{}: {why}", self.name())));
+        };
+        let name = text(operation, "/metadata/name");
+        match text(operation, "/status/outcome") {
+            "done" if holds(&self.cluster, "ControlPlaneReady") => {
+                WaitResult::Ready(format!("the node {node} runs in another VM ({name})"))
+            }
+            "" | "done" => match reason_of(operation, OperationReason::needs_operator).filter(|_| is_heard) {
+                Some(why) => WaitResult::Stopped(format!("{name}: {why}")),
+                None => WaitResult::Pending,
+            },
+            _ => {
+                let why = reason_of(operation, |reason| reason == OperationReason::Abandoned).unwrap_or_default();
+                WaitResult::Stopped(format!("{name}: {why}"))
+            }
+        }
+    }
+
     /// Whether the deletion continues.
     pub fn is_leaving(&self) -> WaitResult {
         let stands = needs_operator::<TenantClusterReason>(&self.cluster, "Progressing");
@@ -316,6 +344,32 @@ mod tests {
         let mut cluster = object("shop", cluster);
         cluster["status"]["resolved"] = json!({"endpoint": "192.168.10.10", "image": "kaas-tenant-0.2.0"});
         ClusterState { cluster, pools: vec![pool], operation: None, workers: None }
+    }
+
+    // Finding 5 of controller.md.
+    #[test]
+    fn node_is_replaced_once_its_operation_is_done() {
+        let with = |cluster: &[Value], name: &str, outcome: &str, reason: OperationReason| {
+            let mut known = known(cluster, &[]);
+            let mut operation = object(name, &[condition(reason, 3)]);
+            operation["spec"]["type"] = "ReplaceNode".into();
+            operation["status"]["outcome"] = outcome.into();
+            known.operation = Some(operation);
+            known
+        };
+        let ready = condition(TenantClusterReason::ControlNodesReady, 3);
+        let lost = condition(TenantClusterReason::NodeLostAwaitingOperator, 3);
+        let done = with(std::slice::from_ref(&ready), "shop-b", "done", OperationReason::Ended);
+        assert!(matches!(done.is_replaced("shop-cp2", "shop-a", true), WaitResult::Ready(_)));
+        let former = with(&[ready], "shop-a", "done", OperationReason::Ended);
+        assert_eq!(former.is_replaced("shop-cp2", "shop-a", true), WaitResult::Pending, "another one's");
+        let waits = known(&[lost], &[]);
+        assert_eq!(waits.is_replaced("shop-cp2", "", false), WaitResult::Pending, "the request is not heard yet");
+        assert!(matches!(waits.is_replaced("shop-cp2", "", true), WaitResult::Stopped(_)));
+        let blocked = with(&[], "shop-b", "", OperationReason::Blocked);
+        assert!(matches!(blocked.is_replaced("shop-cp2", "shop-a", true), WaitResult::Stopped(_)));
+        let refused = with(&[], "shop-b", "abandoned", OperationReason::Abandoned);
+        assert!(matches!(refused.is_replaced("shop-cp2", "shop-a", true), WaitResult::Stopped(_)));
     }
 
     #[test]

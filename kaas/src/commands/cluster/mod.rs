@@ -7,6 +7,7 @@ mod cluster_state;
 mod describe;
 mod kubeconfig;
 mod reapply;
+mod replace;
 mod words;
 mod worker_rollout;
 
@@ -22,7 +23,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use self::arguments::{Adopt, Create, Delete, Describe, Get, Kubeconfig, OperationRequest, Upgrade};
+use self::arguments::{Adopt, Create, Delete, Describe, Get, Kubeconfig, OperationRequest, ReplaceNode, Upgrade};
 use self::cluster_objects::{ClusterObjects, keys};
 use self::cluster_state::{ClusterState, may_be_tried_again};
 pub use self::describe::ObjectTree;
@@ -61,6 +62,12 @@ pub enum Cluster {
     /// Until then the cluster or a pool is `AdoptionRequired`, and the controller changes nothing.
     #[command(after_help = "Example: `kaas cluster adopt shop`")]
     Adopt(Adopt),
+    /// Replace a lost control-plane node of a cluster by a new VM, after a confirmation
+    ///
+    /// The controller replaces one of three nodes by itself, 15 minutes after its VM is proved gone or off without its data disk.
+    /// The command does not wait for that.
+    #[command(after_help = "Example: `kaas cluster replace-node shop shop-cp2`")]
+    ReplaceNode(ReplaceNode),
     /// Delete a cluster with its VMs and their disks, after a confirmation
     #[command(after_help = "Example: `kaas cluster delete shop`")]
     Delete(Delete),
@@ -79,6 +86,7 @@ pub fn run(command: Cluster) -> anyhow::Result<ExitCode> {
         Cluster::Upgrade(arguments) => upgrade(&arguments),
         Cluster::Kubeconfig(arguments) => kubeconfig::write(&arguments).map(|()| ExitCode::SUCCESS),
         Cluster::Adopt(arguments) => adopt(&arguments),
+        Cluster::ReplaceNode(arguments) => replace::replace_node(&arguments),
         Cluster::Delete(arguments) => delete(&arguments),
     }
 }

@@ -29,6 +29,9 @@ pub enum Control {
     /// Renew the certificates of a control cluster's nodes
     #[command(subcommand)]
     Certificate(upgrade::Certificate),
+    /// Replace a lost control-plane node by a new VM
+    #[command(after_help = "Example: `kaas control replace-node cp2 --file cluster.toml`")]
+    ReplaceNode(deployment::ReplaceNode),
     /// Adopt VMs that were imported by hand, so that upgrades may change them
     #[command(after_help = "Example: `kaas control adopt --file cluster.toml`")]
     Adopt(upgrade::Adopt),
@@ -49,6 +52,7 @@ pub fn run(command: Control) -> anyhow::Result<ExitCode> {
         Control::Kubeconfig(arguments) => deployment::kubeconfig(&arguments),
         Control::Backup(arguments) => backup::run(&arguments).map(|()| ExitCode::SUCCESS),
         Control::Certificate(command) => upgrade::certificate::run(command),
+        Control::ReplaceNode(arguments) => deployment::replace_node(&arguments),
         Control::Adopt(arguments) => upgrade::adopt(&arguments),
         Control::Delete(arguments) => deployment::delete(&arguments),
     }

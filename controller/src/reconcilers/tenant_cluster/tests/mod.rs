@@ -7,6 +7,7 @@ mod faults;
 mod keys;
 mod nodes;
 mod place;
+mod replace;
 mod stories;
 mod told;
 mod unreadable;

@@ -13,6 +13,7 @@ use contract::configure::Properties;
 use contract::deployer::{Fingerprint, Fingerprints, PrivateKey};
 use contract::kubeconfig::Kubeconfig;
 use contract::properties as keys;
+use contract::replacement::ReplacementGrant;
 use contract::secret::Secret;
 use contract::statement::{Phase, Statement};
 use fleet::control_plane::Guests;
@@ -118,6 +119,8 @@ pub struct State {
     pub elsewhere: Option<&'static str>,
     /// How often a hypervisor was opened.
     pub opened: usize,
+    /// The lost control-plane nodes for which others admitted a new VM.
+    pub admitted: Vec<String>,
     /// The kubeconfigs with which clusters were called.
     pub asked_by: BTreeSet<String>,
     /// The users that were made administrators of the cluster.
@@ -498,6 +501,17 @@ impl Guests for Nodes {
 
     async fn accepts(&self, node: Ipv4Addr, _: &str) -> anyhow::Result<bool> {
         self.knows(node).map(|_| true)
+    }
+
+    async fn admit(&self, _: Ipv4Addr, _: &Fingerprints, lost: &str) -> anyhow::Result<ReplacementGrant> {
+        let mut state = self.place.lock();
+        state.admitted.push(lost.to_owned());
+        Ok(ReplacementGrant {
+            node: lost.to_owned(),
+            code: format!("code-{}", state.admitted.len()),
+            expires: String::new(),
+            properties: BTreeMap::new(),
+        })
     }
 
     async fn ready(&self, kubeconfig: &str) -> anyhow::Result<BTreeSet<String>> {

@@ -1,9 +1,10 @@
-//! `kaas control create`, `status`, `kubeconfig` and `delete`: a cluster from one file.
+//! `kaas control create`, `status`, `kubeconfig`, `replace-node` and `delete`: a cluster from one file.
 
 mod arguments;
 mod confirm;
 mod judge;
 mod kubeconfig;
+mod replace;
 mod tenants;
 mod words;
 
@@ -34,6 +35,7 @@ use self::confirm::DeletionConfirmation;
 pub use self::confirm::DeletionPlan;
 use self::judge::{Resolve, ResolvedFile, another_key, begun_with, judge};
 pub use self::kubeconfig::kubeconfig;
+pub use self::replace::{ReplaceNode, ReplacementPlan, replace_node};
 pub use self::words::{Outcome, Plan};
 use crate::cluster_file::{ClusterBackend, ClusterFile, SiteSession, schema};
 use crate::keys::existing_deployer_key;

@@ -1,0 +1,347 @@
+//! Replaces a lost control-plane node by a new VM. [`crate::decisions::ReplacementInputs`] decides whether that begins, `fleet` does
+//! it. The record of the deployment is its journal; an Operation shows it.
+
+use std::collections::BTreeMap;
+
+use fleet::control_plane::{DeployStatus, Goal, PowerProof, Replacement, RunOutcome};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+use serde_json::Value;
+use tokio::sync::Mutex;
+use uuid::Uuid;
+
+use super::begin::node_settings;
+use super::fleet_run::DeployResult;
+use super::maintain::nodes;
+use super::own_nodes::ClusterAccess;
+use super::{Round, STUCK, StepOutcome, WAITING};
+use crate::context::{Attempt, ReconcileError};
+use crate::decisions::{CLUSTER, OperationPhase, ReplacementInputs, ReplacementStep, joined, lost_node, noted};
+use crate::objects::{
+    HOST_IS_OFF, JournalEntry, NodeRepair, Operation, OperationKind, OperationReason, OperationSpec, OperationStatus,
+    PlannedStep, REPLACE_NODE, Reference, TenantCluster,
+};
+use crate::reach::{Failure, kinds};
+use crate::reconcilers::tolerant;
+
+/// One cluster at a time counts the others that replace a node, and notes that it does.
+static COUNTING: Mutex<()> = Mutex::const_new(());
+
+/// The steps of a plan.
+const STEPS: [&str; 4] = ["admit", "clone-vm", "power-on", "join"];
+
+/// What follows for a lost node.
+pub(super) enum LostNodeResult {
+    /// No node is lost.
+    None,
+    /// A run has ended.
+    Ran(StepOutcome),
+    /// It waits. Nothing else changes meanwhile.
+    Says(OperationPhase),
+}
+
+impl Round<'_> {
+    /// Replaces a lost node, or says what that waits for. A replacement that has begun continues in any case, unless the cluster
+    /// is paused.
+    pub(super) async fn replace_lost(&self, seen: &DeployStatus) -> Result<LostNodeResult, ReconcileError> {
+        let cluster = self.cluster;
+        if let Some(open) = &self.record()?.replacement {
+            if cluster.spec.paused {
+                let words = format!("the cluster is paused, and the replacement of {} continues afterwards", open.node);
+                return Ok(LostNodeResult::Says(OperationPhase::NodeLost(words)));
+            }
+            let is_asked = cluster.annotations().get(REPLACE_NODE) == Some(&open.node);
+            return self.run_replacement(&open.node, None, is_asked).await;
+        }
+        let before = cluster.status.as_ref().and_then(|status| status.node_repair.as_ref());
+        let Some(lost) = lost_node(cluster, seen) else {
+            self.is_back(before).await?;
+            return Ok(LostNodeResult::None);
+        };
+        // An open Operation may move the node's data disk, and ends or is abandoned first.
+        let is_paused = self.pause_reason(cluster).await?.is_some();
+        if is_paused || self.operations(cluster).await?.iter().any(is_open) {
+            return Ok(LostNodeResult::None);
+        }
+        let is_known = seen.nodes.iter().any(|node| node.name == lost.name);
+        let proof = match self.power_proof(&lost.name).await? {
+            Ok(proof) => proof,
+            Err(_) if !is_known => PowerProof::Unknown { why: String::new(), host: None },
+            // A look that fails proves nothing, and takes nothing back.
+            Err(_) if before.is_none_or(|before| before.node.is_none()) => return Ok(LostNodeResult::None),
+            Err(error) => {
+                let words = format!("whether the VM of {} runs is unknown, and is asked again: {error:#}", lost.name);
+                return Ok(LostNodeResult::Says(OperationPhase::NodeLost(words)));
+            }
+        };
+        let now = self.clock.time();
+        let repair = noted(before, &lost, &proof, cluster.spec.control_plane.repair.after_seconds, &now);
+        let is_noted = before.is_some_and(|before| before.node.is_some());
+        if before != Some(&repair) && (is_noted || repair.proved_since.is_some() || repair.host.is_some()) {
+            self.note_repair(|noted| noted.clone_from(&repair)).await?;
+        }
+        // The operator may confirm only a host that was named before.
+        let was_named = before.is_some_and(|before| before.host.is_some() && before.host == repair.host);
+        let counting = COUNTING.lock().await;
+        let clusters = self.clusters_of_provider().await?;
+        let inputs =
+            ReplacementInputs { cluster, lost: &lost, seen, proof: &proof, noted: &repair, clusters, now: &now };
+        let host_is_off = match inputs.next() {
+            ReplacementStep::Nothing => return Ok(LostNodeResult::None),
+            ReplacementStep::Waits(words) => return Ok(LostNodeResult::Says(OperationPhase::NodeLost(words))),
+            ReplacementStep::Asks(words) => {
+                return Ok(LostNodeResult::Says(OperationPhase::NodeLostAwaitingOperator(words)));
+            }
+            ReplacementStep::Begin { host_is_off: Some(_) } if !was_named => {
+                return Ok(LostNodeResult::Ran(StepOutcome::RequeueNow));
+            }
+            ReplacementStep::Begin { host_is_off } => host_is_off,
+        };
+        self.note_repair(|repair| {
+            repair.started = Some(now.clone());
+            if !lost.is_asked {
+                repair.last_automatic = Some(now.clone());
+            }
+        })
+        .await?;
+        drop(counting);
+        self.run_replacement(&lost.name, host_is_off.as_deref(), lost.is_asked).await
+    }
+
+    /// No node is lost: a replacement has ended, or the node is back.
+    async fn is_back(&self, before: Option<&NodeRepair>) -> Result<(), ReconcileError> {
+        let Some(before) = before.filter(|before| before.node.is_some() || before.started.is_some()) else {
+            return Ok(());
+        };
+        let operations = self.operations(self.cluster).await?;
+        for left in operations.iter().filter(|it| is_open_replacement(it)) {
+            // An earlier controller did not come to that.
+            let node = before.node.as_deref().unwrap_or_default();
+            self.show_state(&left.name_any(), node, None, (OperationReason::Ended, String::new())).await?;
+        }
+        self.note(self.cluster, &[], |status| {
+            let last_automatic = status.node_repair.take().and_then(|repair| repair.last_automatic);
+            status.node_repair =
+                last_automatic.map(|last| NodeRepair { last_automatic: Some(last), ..NodeRepair::default() });
+        })
+        .await
+    }
+
+    /// How many clusters the Provider has, and how many others of them replace a node.
+    async fn clusters_of_provider(&self) -> Result<(usize, usize), ReconcileError> {
+        let all = tolerant::<TenantCluster>(self.objects).await?.all();
+        let of_provider = all.iter().filter(|it| it.spec.provider_ref.name == self.cluster.spec.provider_ref.name);
+        let is_busy = |it: &&&TenantCluster| {
+            let started = it.status.as_ref().and_then(|status| status.node_repair.as_ref()?.started.as_ref());
+            started.is_some() && it.metadata.uid != self.cluster.metadata.uid
+        };
+        let of_provider: Vec<&TenantCluster> = of_provider.collect();
+        Ok((of_provider.len(), of_provider.iter().filter(is_busy).count()))
+    }
+
+    async fn note_repair(&self, change: impl Fn(&mut NodeRepair)) -> Result<(), ReconcileError> {
+        self.note(self.cluster, &[], |status| change(status.node_repair.get_or_insert_default())).await
+    }
+
+    /// Begins or continues the replacement of a node. With `retries` one that has made all of its VMs starts again.
+    async fn run_replacement(
+        &self,
+        node: &str,
+        host_is_off: Option<&str>,
+        retries: bool,
+    ) -> Result<LostNodeResult, ReconcileError> {
+        let cluster = self.cluster;
+        let asks = |words: String| Ok(LostNodeResult::Says(OperationPhase::NodeLostAwaitingOperator(words)));
+        let Ok(keys) = self.keys(cluster).await? else {
+            return asks(format!("{node} is not replaced: the cluster's keys are missing"));
+        };
+        let Some(deployment) = cluster.deployment() else { return Ok(LostNodeResult::None) };
+        let (nodes, around) = (nodes(deployment, self.machines), self.load_references(cluster).await?);
+        let pinned = cluster.resolved().cloned().unwrap_or_default();
+        let Some(told) = node_settings(cluster, &around, &pinned, &nodes) else {
+            return asks(format!("{node} is not replaced: the IPPool of the control-plane nodes no longer exists"));
+        };
+        let wanted = match told.wanted(&keys, self.opened.networks.clone(), &self.opened.placements) {
+            Ok(wanted) => wanted,
+            Err(error) => return asks(format!("{node} is not replaced: {error:#}")),
+        };
+        let name = self.open_operation(node).await?;
+        let ran = self.run_deploy(Goal::Replace { wanted: &wanted, node, host_is_off, retries }).await?;
+        let Some(now) = self.find(cluster).await? else { return Ok(LostNodeResult::Ran(StepOutcome::RequeueNow)) };
+        // After a run there is another kubeconfig.
+        let access = ClusterAccess::default();
+        let round = Round { cluster: &now, access: &access, ..*self };
+        let open = round.record()?.replacement.as_ref();
+        if retries && !matches!(ran, DeployResult::Cancelled) {
+            // It was heard.
+            round.remove_requests().await?;
+        }
+        let (doing, seen, said, rest) = match ran {
+            DeployResult::Cancelled => return Ok(LostNodeResult::Ran(StepOutcome::RequeueNow)),
+            DeployResult::Refused(words) => {
+                let words = format!("{node} is not replaced: {words}");
+                match open {
+                    Some(open) => {
+                        round.show_state(&name, node, Some(open), (OperationReason::Waiting, words.clone())).await?
+                    }
+                    None => {
+                        let said =
+                            [(OperationReason::Ended, words.clone()), (OperationReason::Abandoned, words.clone())];
+                        let ends = |status: &mut OperationStatus| status.outcome = Some("abandoned".to_owned());
+                        round.note_operation(&name, &said, ends).await?;
+                        round.note_repair(|repair| repair.started = None).await?;
+                    }
+                }
+                return Ok(LostNodeResult::Says(OperationPhase::NodeLost(words)));
+            }
+            DeployResult::Arrived(RunOutcome::Paused(waits), seen) => {
+                let words = joined(&waits);
+                (OperationPhase::Replacing(words.clone()), seen, (OperationReason::Running, words), WAITING)
+            }
+            DeployResult::Arrived(RunOutcome::Stopped(waits), seen) => {
+                let command = format!("`kaas cluster replace-node {} {node}` tries again", now.name_any());
+                let words = format!("{}. {command}", joined(&waits));
+                let doing = OperationPhase::NodeLostAwaitingOperator(words.clone());
+                (doing, seen, (OperationReason::Blocked, words), STUCK)
+            }
+            DeployResult::Arrived(..) => {
+                round.show_state(&name, node, open, (OperationReason::Running, node.to_owned())).await?;
+                return Ok(LostNodeResult::Ran(StepOutcome::RequeueNow));
+            }
+        };
+        round.show_state(&name, node, open, said).await?;
+        round.say(&seen, doing, None).await?;
+        Ok(LostNodeResult::Ran(StepOutcome::RequeueAfter(rest)))
+    }
+
+    /// The name of the Operation that shows a replacement. It is created before anything begins.
+    async fn open_operation(&self, node: &str) -> Result<String, ReconcileError> {
+        let cluster = self.cluster;
+        let operations = self.operations(cluster).await?;
+        if let Some(found) = operations.iter().find(|it| is_open_replacement(it)) {
+            return Ok(found.name_any());
+        }
+        let made = operation(cluster, node);
+        match kinds::create(self.objects, &made).await {
+            Ok(_) | Err(Failure::Exists) => {}
+            Err(failure) => return Err(failure).attempting("making an Operation"),
+        }
+        let name = made.name_any();
+        let (now, said) = (
+            self.clock.time(),
+            [(OperationReason::Running, node.to_owned()), (OperationReason::NotEnded, String::new())],
+        );
+        self.note_operation(&name, &said, |status| add_entry(status, "begun", 0, node, Vec::new(), &now)).await?;
+        self.note(cluster, &[], |status| status.operation = Some(name.clone())).await?;
+        Ok(name)
+    }
+
+    /// Writes the state of a replacement into its Operation. Without an open one it has ended.
+    async fn show_state(
+        &self,
+        name: &str,
+        node: &str,
+        open: Option<&Replacement>,
+        said: (OperationReason, String),
+    ) -> Result<(), ReconcileError> {
+        let now = self.clock.time();
+        match open {
+            Some(open) => self.note_operation(name, &[said], |status| add_state(status, open, &now)).await,
+            None => {
+                let said = [(OperationReason::Ended, "done".to_owned()), (OperationReason::Done, String::new())];
+                self.note_operation(name, &said, |status| {
+                    add_entry(status, "joined", STEPS.len(), node, Vec::new(), &now);
+                    status.outcome = Some("done".to_owned());
+                })
+                .await
+            }
+        }
+    }
+
+    /// Removes the operator's requests, which the record has now.
+    async fn remove_requests(&self) -> Result<(), ReconcileError> {
+        for annotation in [REPLACE_NODE, HOST_IS_OFF] {
+            let Some(now) = self.find(self.cluster).await? else { return Ok(()) };
+            if now.annotations().contains_key(annotation) {
+                let removed = kinds::remove_annotation(self.objects, &now, annotation).await;
+                removed.attempting("taking away that a node is to be replaced")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn has_not_ended(operation: &Operation) -> bool {
+    operation.status.as_ref().is_none_or(|status| status.outcome.is_none())
+}
+
+/// Whether another change of the control-plane nodes is open. A swap that was created and never begun has no journal.
+fn is_open(operation: &Operation) -> bool {
+    let has_begun = operation.status.as_ref().is_some_and(|status| !status.entries.is_empty());
+    match operation.spec.kind {
+        OperationKind::ImageSwap => has_begun && has_not_ended(operation),
+        OperationKind::KubernetesUpgrade => has_not_ended(operation),
+        OperationKind::ReplaceNode => false,
+    }
+}
+
+fn is_open_replacement(operation: &Operation) -> bool {
+    operation.spec.kind == OperationKind::ReplaceNode && has_not_ended(operation)
+}
+
+/// Adds the present state of a replacement to the journal of its Operation.
+fn add_state(status: &mut OperationStatus, open: &Replacement, now: &Time) {
+    let (event, done) = match open.admitted {
+        None => ("drawn", 0),
+        Some(_) if open.started => ("powered-on", 3),
+        Some(_) => ("created", 2),
+    };
+    let members = vec![
+        ("attempt", Value::from(open.attempt)),
+        ("vm", Value::from(open.allocated_uuid.to_string())),
+        ("evidence", Value::from(open.evidence.as_str())),
+    ];
+    add_entry(status, event, done, &open.node, members, now);
+}
+
+/// Adds an entry, unless the last one is the same. The status has no lease: the store of leases reads no journal of it.
+fn add_entry(
+    status: &mut OperationStatus,
+    event: &str,
+    done: usize,
+    node: &str,
+    members: Vec<(&str, Value)>,
+    now: &Time,
+) {
+    let members = members.into_iter().chain([("node", Value::from(node))]);
+    let more: BTreeMap<String, Value> = members.map(|(name, value)| (name.to_owned(), value)).collect();
+    if status.entries.last().is_none_or(|last| last.event != event || last.more != more) {
+        let at = u64::try_from(now.0.as_second()).unwrap_or_default();
+        status.entries.push(JournalEntry { at, lease: 0, event: event.to_owned(), more });
+    }
+    status.steps_done = i32::try_from(done).unwrap_or(i32::MAX);
+    status.step = STEPS.get(done).map(|step| format!("{step} {node}"));
+}
+
+/// The Operation of a replacement.
+fn operation(cluster: &TenantCluster, node: &str) -> Operation {
+    let step = |action: &str| PlannedStep { action: action.to_owned(), node: Some(node.to_owned()) };
+    let spec = OperationSpec {
+        cluster_ref: Reference::to(cluster.name_any()),
+        kind: OperationKind::ReplaceNode,
+        from_image: None,
+        to_image: None,
+        from_size: None,
+        to_size: None,
+        to_class: None,
+        from_version: None,
+        to_version: None,
+        cluster_generation: cluster.metadata.generation.unwrap_or(1),
+        steps: STEPS.map(step).to_vec(),
+        plan: None,
+    };
+    let mut operation = Operation::new(&format!("{}-{}", cluster.name_any(), Uuid::new_v4()), spec);
+    operation.metadata.namespace = cluster.namespace();
+    operation.metadata.labels = Some([(CLUSTER.to_owned(), cluster.name_any())].into());
+    operation
+}

@@ -1,0 +1,87 @@
+//! Finding 5 of controller.md: a lost control-plane node is replaced, by itself or at the operator's request.
+
+use fleet::hypervisor::PowerState;
+use serde_json::Value;
+
+use super::World;
+use crate::objects::{REPLACE_NODE, TenantCluster};
+
+/// A ready cluster that has lost its second node with its data disk. The places of its VMs are recorded.
+async fn lost() -> World {
+    let world = World::ready().await;
+    for name in ["shop-cp1", "shop-cp2", "shop-cp3"] {
+        world.place.change(name, |vm| vm.settings = Some(format!("[vsan-1] {name}/{name}.vmx")));
+    }
+    world.place.change("shop-cp2", |vm| vm.power = PowerState::Off);
+    world.until("its places are noted", |world| world.status()["deployment"]["places"].is_object()).await;
+    world.until("it is on", |world| world.condition("ControlPlaneReady").1 == "AllReady").await;
+    let mut disk = None;
+    world.place.change("shop-cp2", |vm| disk = vm.disks.first().map(|disk| disk.reference.uuid));
+    world.place.lose("shop-cp2");
+    world.place.lock().disks.remove(&disk.expect("its data disk"));
+    world
+}
+
+fn change(world: &World, change: impl FnOnce(&mut TenantCluster)) {
+    let mut cluster: TenantCluster = serde_json::from_value(world.api.object("tenantclusters")).unwrap();
+    change(&mut cluster);
+    world.api.put(&cluster);
+}
+
+fn operation(world: &World) -> Value {
+    match world.api.names("operations").is_empty() {
+        true => Value::Null,
+        false => world.api.object("operations"),
+    }
+}
+
+fn is_replaced(world: &World) -> bool {
+    operation(world)["status"]["outcome"] == "done" && world.condition("ControlPlaneReady").1 == "AllReady"
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_node_is_replaced_after_its_time() {
+    let world = lost().await;
+    world.reconcile().await.unwrap();
+    world.says("Progressing", "NodeLost", "It is replaced at 2027-01-01T");
+    world.says("Progressing", "NodeLost", "`kaas cluster replace-node shop shop-cp2` does it now");
+    assert!(world.is_ready(), "the others serve");
+    world.reconciles(20, 30).await;
+    assert!(world.place.lock().admitted.is_empty(), "after ten minutes");
+    world.until("replaced", is_replaced).await;
+    assert_eq!(world.place.lock().admitted, ["shop-cp2"]);
+    let vms: Vec<String> = world.place.vms().into_keys().collect();
+    assert!(vms.len() == 3 && vms[1].starts_with("shop-cp2-"), "{vms:?}");
+    assert_eq!(world.place.lock().forms[&vms[1]]["deployment-secret"], "code-1");
+    let operation = operation(&world);
+    assert_eq!((&operation["spec"]["type"], &operation["status"]["stepsDone"]), (&"ReplaceNode".into(), &4.into()));
+    assert_eq!(operation["status"]["entries"].as_array().unwrap().last().unwrap()["event"], "joined");
+    world.until("idle", |world| world.condition("Progressing").1 == "Idle").await;
+    let repair = world.status()["nodeRepair"].clone();
+    assert!(repair["lastAutomatic"].is_string() && repair["node"].is_null() && repair["started"].is_null(), "{repair}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn operator_asks_for_a_replacement() {
+    let world = lost().await;
+    change(&world, |cluster| cluster.spec.control_plane.repair.automatic = false);
+    world.reconciles(60, 30).await;
+    world.says("Progressing", "NodeLostAwaitingOperator", "`kaas cluster replace-node shop shop-cp2` replaces it");
+    assert!(world.place.lock().admitted.is_empty());
+    change(&world, |cluster| {
+        cluster.metadata.annotations.get_or_insert_default().insert(REPLACE_NODE.to_owned(), "shop-cp2".to_owned());
+    });
+    world.until("replaced", is_replaced).await;
+    assert!(world.api.object("tenantclusters")["metadata"]["annotations"][REPLACE_NODE].is_null(), "it was heard");
+}
+
+#[tokio::test(start_paused = true)]
+async fn node_that_runs_is_not_replaced_on_request() {
+    let world = World::ready().await;
+    change(&world, |cluster| {
+        cluster.metadata.annotations.get_or_insert_default().insert(REPLACE_NODE.to_owned(), "shop-cp2".to_owned());
+    });
+    world.reconcile().await.unwrap();
+    world.says("Progressing", "NodeLostAwaitingOperator", "not proved lost");
+    assert!(world.place.lock().admitted.is_empty() && world.is_ready());
+}

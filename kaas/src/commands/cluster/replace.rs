@@ -1,0 +1,55 @@
+//! `kaas cluster replace-node`: asks the controller to replace a lost control-plane node, and waits.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use controller::objects::{HOST_IS_OFF, REPLACE_NODE};
+use serde_json::{Value, json};
+
+use super::arguments::ReplaceNode;
+use super::{Wait, require_cluster};
+use crate::confirm::deletion;
+use crate::control::{Change, DryRunReport, ResourcePath, text};
+
+/// How long the controller may take to hear a request. Until then the conditions may be older than the request.
+const HEARD: Duration = Duration::from_secs(90);
+
+pub(super) fn replace_node(arguments: &ReplaceNode) -> anyhow::Result<ExitCode> {
+    let ReplaceNode { name, node, host_is_off, confirm, dry_run, within, until } = arguments;
+    let (control, namespace) = within.open()?;
+    let namespace = namespace.as_str();
+    let known = require_cluster(&control, namespace, name)?;
+    let clusters = ResourcePath::within("tenantclusters", namespace);
+    let mut annotations = json!({REPLACE_NODE: node});
+    if let Some(host) = host_is_off {
+        annotations[HOST_IS_OFF] = host.as_str().into();
+    }
+    let part = json!({"metadata": {"uid": known.cluster["metadata"]["uid"], "annotations": annotations}});
+    if *dry_run {
+        control.patch(clusters, name, "", &part, true)?;
+        let field = |annotation: &str| format!(".metadata.annotations[{annotation:?}]");
+        let fields = [field(REPLACE_NODE), field(HOST_IS_OFF)];
+        let of = |object: &Value, annotation: &str| object["metadata"]["annotations"][annotation].clone();
+        let values = [REPLACE_NODE, HOST_IS_OFF].map(|it| (of(&known.cluster, it), of(&part, it)));
+        let changes: Vec<Change<'_>> = fields
+            .iter()
+            .zip(&values)
+            .filter(|(_, (_, new))| !new.is_null())
+            .map(|(field, (old, new))| Change { field, old, new })
+            .collect();
+        return DryRunReport::default().changes("TenantCluster", &known.cluster, &changes).report(until.output);
+    }
+    let going = format!(
+        "The control-plane node {node} of the cluster {name} in the namespace {namespace} gets another VM, if its VM is proved off or \
+         gone. The other nodes remove the lost one first. If its former VM returns, it is disconnected and powered off; its data disk \
+         stays.\nThe control cluster is {}.",
+        control.place()
+    );
+    deletion("node", node, confirm.as_deref(), &going, until.output)?;
+    let before = text(&known.cluster, "/status/operation").to_owned();
+    control.patch(clusters, name, "", &part, false)?;
+    let asked = Instant::now();
+    let wait = Wait { control: &control, namespace, name, until, follows: false };
+    let taken = format!("the node {node} of the cluster {name} is to be replaced");
+    wait.until(&taken, |known| known.is_replaced(node, &before, asked.elapsed() >= HEARD))
+}
