@@ -51,7 +51,8 @@ fn confirmation() -> [Value; 2] {
 /// Only such an administrator confirms that a host is off: a node whose VM still runs would otherwise be replaced.
 fn finalizers() -> [Value; 2] {
     let stays = format!(
-        "request.operation == 'CREATE' || !has(oldObject.metadata.finalizers) || oldObject.metadata.finalizers.all(kept, !kept.startsWith('{GROUP}/') || \
+        "request.operation == 'CREATE' || !has(oldObject.metadata.finalizers) || \
+         oldObject.metadata.finalizers.all(kept, !kept.startsWith('{GROUP}/') || \
          (has(object.metadata.finalizers) && kept in object.metadata.finalizers))"
     );
     let message = format!(
