@@ -10,7 +10,7 @@ use testbed::{Appliance, few_properties};
 use crate::{CREATE, with_shop};
 
 /// Schemas without a sample: their outputs need control-plane nodes or a vCenter.
-const UNSAMPLED: [&str; 16] = [
+const UNSAMPLED: [&str; 18] = [
     "control-adopt",
     "control-backup",
     "control-certificate",
@@ -18,6 +18,8 @@ const UNSAMPLED: [&str; 16] = [
     "control-outcome",
     "control-plan",
     "control-status",
+    "endpoint-configure",
+    "endpoint-configure-refusal",
     "endpoint-deployer",
     "kubeconfig",
     "provider-probe",
