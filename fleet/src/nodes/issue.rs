@@ -85,3 +85,77 @@ impl Client {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    use contract::kubeconfig::Kubeconfig;
+    use rcgen::{BasicConstraints, IsCa, Issuer};
+
+    use super::super::tests::client;
+    use super::*;
+
+    /// Answers one request on each connection, and returns the requests: their first line and body.
+    fn served(listener: &TcpListener, answers: &[(&str, String)]) -> Vec<(String, Value)> {
+        let serve = |(status, body): &(&str, String)| {
+            let (mut stream, _) = listener.accept().unwrap();
+            let (mut sent, mut part) = (Vec::new(), [0; 4096]);
+            let asked = loop {
+                let read = stream.read(&mut part).unwrap();
+                sent.extend_from_slice(&part[..read]);
+                let text = String::from_utf8_lossy(&sent).into_owned();
+                let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+                let mut lines = head.lines().filter_map(|line| line.split_once(": "));
+                let length = lines.find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+                if body.len() >= length.map_or(0, |(_, length)| length.parse().unwrap()) {
+                    let body = serde_json::from_str(body).unwrap_or_default();
+                    break (head.lines().next().unwrap().to_owned(), body);
+                }
+            };
+            let head = format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
+            stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes())).unwrap();
+            asked
+        };
+        answers.iter().map(serve).collect()
+    }
+
+    // Finding 1 of controller.md: the kubeconfig for users has its own user and key.
+    #[test]
+    fn issued_credentials_have_their_user_and_key() {
+        let (signer, mut parameters) = (KeyPair::generate().unwrap(), CertificateParams::default());
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = parameters.self_signed(&signer).unwrap().pem();
+        let issuer = Issuer::new(parameters, signer);
+        let (own_key, mut parameters) = (KeyPair::generate().unwrap(), CertificateParams::default());
+        parameters.distinguished_name.push(DnType::CommonName, "kaas:kubeconfig:1");
+        let certificate = parameters.signed_by(&own_key, &issuer).unwrap().pem();
+        let own = Kubeconfig {
+            server: "https://10.0.0.10:6443".to_owned(),
+            server_name: None,
+            authority: authority.clone(),
+            certificate: authority,
+            key: Secret::new(own_key.serialize_pem()),
+        };
+        let own = Credentials::parse(&own.render("deployer")).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = client(format!("http://{}", listener.local_addr().unwrap()));
+        let signed = json!({"status": {"certificate": BASE64_STANDARD.encode(certificate)}}).to_string();
+        let answers = [("201 Created", "{}".to_owned()), ("200 OK", "{}".to_owned()), ("200 OK", signed)];
+        let (issued, asked) = std::thread::scope(|scope| {
+            let asked = scope.spawn(|| served(&listener, &answers));
+            let issued = client.wait(client.issue(&own, "kaas:kubeconfig:1", Duration::from_secs(600)));
+            (issued.unwrap(), asked.join().unwrap())
+        });
+        assert_eq!(issued.user().as_deref(), Some("kaas:kubeconfig:1"));
+        let kubeconfig = Kubeconfig::parse(&issued.kubeconfig("admin")).unwrap();
+        assert_eq!(kubeconfig.server, "https://10.0.0.10:6443");
+        assert_ne!(kubeconfig.key.expose(), own_key.serialize_pem());
+        let (line, request) = &asked[0];
+        assert!(line.starts_with("POST /apis/certificates.k8s.io/v1/"), "{line}");
+        assert_eq!(request["spec"]["signerName"], "kubernetes.io/kube-apiserver-client");
+        assert_eq!(request["spec"]["expirationSeconds"], 600);
+        assert!(asked[1].0.contains("/approval") && asked[1].1["status"]["conditions"][0]["type"] == "Approved");
+    }
+}

@@ -157,7 +157,8 @@ impl Round<'_> {
             }
         }
         let are_good = seen.looked && seen.nodes.iter().all(|node| node.ready);
-        if are_good && newer.is_some() && !cluster.spec.paused && !decision.is_open() {
+        let is_idle = !decision.is_open() && !decision.change.is_to_do();
+        if are_good && newer.is_some() && !cluster.spec.paused && is_idle {
             self.replace_exposed_key().await?;
         }
         let mut decision = self.record_health(decision, are_good).await?;

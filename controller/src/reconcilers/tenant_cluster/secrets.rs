@@ -117,6 +117,7 @@ impl Reconciler<'_> {
         if there.as_ref().is_some_and(|there| !is_own_secret(there, cluster)) {
             return Ok(false);
         }
+        self.make_reader(cluster).await?;
         let before = there.as_ref().and_then(|there| HandedOver::read(cluster, there));
         if before.as_ref().is_some_and(|before| !before.is_due(&self.clock.time())) {
             return Ok(true);
@@ -131,7 +132,6 @@ impl Reconciler<'_> {
                 return Ok(true);
             }
         };
-        self.make_reader(cluster).await?;
         self.write_kubeconfig(cluster, there.as_ref(), &issued).await.map(|()| true)
     }
 
@@ -158,7 +158,7 @@ impl Reconciler<'_> {
 
     /// Creates the Role that allows to read the Secret with the kubeconfig, and nothing else. It has the name of the Secret. Bindings
     /// to it are made elsewhere.
-    pub(super) async fn make_reader(&self, cluster: &TenantCluster) -> Result<(), ReconcileError> {
+    async fn make_reader(&self, cluster: &TenantCluster) -> Result<(), ReconcileError> {
         let name = kubeconfig_secret(&cluster.name_any());
         let rule = PolicyRule {
             api_groups: Some(vec![String::new()]),
