@@ -29,6 +29,7 @@ pub mod provider;
 mod repair;
 mod resize;
 mod resolved;
+mod settings_plan;
 mod sizes;
 mod spread;
 mod swap_progress;
@@ -60,7 +61,7 @@ pub use self::health::{ClusterCondition, Health, OperationPhase, before, leaving
 pub use self::ip_pool::{PoolUsage, pool_usage};
 pub use self::limits::{ClusterInventory, PoolAllowance, ResourceUsage, growth, limits, permission, pool_allowance};
 pub use self::node_image::{ImageConditions, TemplateInventory, image_conditions, next_phase, phase};
-pub use self::node_settings::{node_settings_hashes, unapplied_settings};
+pub use self::node_settings::{applied_settings, fixed_settings, node_settings_hashes, pending_settings};
 pub use self::obstacle::Obstacle;
 pub use self::owned::{
     CLUSTER, CLUSTER_FINALIZER, CLUSTER_REF, FORMER_KEYS_TYPE, KEYS_TYPE, KUBECONFIG_TYPE, MACHINE_FINALIZER,
@@ -77,6 +78,7 @@ pub use self::provider::{VCenterInventory, ZoneInventory};
 pub use self::repair::{Repairs, repaired, repairs};
 pub use self::resize::NodeSizes;
 pub use self::resolved::{ResolveInputs as NamedBySpec, resolved, standing, suits};
+pub use self::settings_plan::{AskedNode, SettingsStep, next_setting};
 pub use self::sizes::{pinned_size, seen_size, wanted_size};
 pub use self::spread::{zone_of_next, zones_of_pool};
 pub use self::swap_progress::{

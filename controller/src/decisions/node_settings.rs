@@ -1,5 +1,5 @@
-//! The fields of a spec that control-plane nodes are created with, and which of them have changed since: changes do not reach
-//! existing nodes. Does not know how the settings reach the nodes; see `control_plane.rs`.
+//! The fields of a spec that become settings of nodes, and which of them nodes do not have yet. Does not know how the settings reach
+//! new nodes (`control_plane.rs`) or existing ones (`settings_plan.rs`).
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,8 +11,11 @@ use sha2::{Digest, Sha256};
 
 use crate::objects::{Backup, TenantClusterSpec};
 
-/// The fields of a spec that control-plane nodes are created with: field, OVF property and value. The table of properties names
-/// the fields. A reference is the name of its object. Defaults from their IPPool do not count, nor the content of Secrets.
+/// The fields that name Secrets.
+const SECRETS: [&str; 2] = ["backup.credentialsRef", "site.consolePasswordRef"];
+
+/// The fields of a spec that become settings of nodes: field, OVF property and value. The table of properties names the fields. A
+/// reference is the name of its object. Defaults from their IPPool do not count.
 pub(super) fn fields(spec: &TenantClusterSpec) -> Vec<(&'static str, &'static Property, Value)> {
     let whole = json!(spec);
     let value = |field: &str| {
@@ -41,11 +44,16 @@ fn pace(backup: Option<&Backup>) -> Option<String> {
     (default != Some(every)).then(|| every.to_string())
 }
 
-/// The settings that control-plane nodes are created with, by field: the SHA-256 of each value. Unset fields are left out.
-pub fn node_settings_hashes(spec: &TenantClusterSpec) -> BTreeMap<String, String> {
+/// The settings of control-plane nodes by field: the SHA-256 of each value. Unset fields are left out. `versions` are those of the
+/// named Secrets: a change of their content is a change of the setting, and their content is nowhere in the status.
+pub fn node_settings_hashes(spec: &TenantClusterSpec, versions: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let is_given = |value: &Value| !value.is_null() && *value != json!([]);
     let given = fields(spec).into_iter().filter(|(_, _, value)| is_given(value));
-    given.map(|(field, _, value)| (field.to_owned(), hash(&value))).collect()
+    let with_version = |field: &str, value: Value| match value.as_str().and_then(|name| versions.get(name)) {
+        Some(version) if SECRETS.contains(&field) => json!([value, version]),
+        _ => value,
+    };
+    given.map(|(field, _, value)| (field.to_owned(), hash(&with_version(field, value)))).collect()
 }
 
 fn hash(value: &Value) -> String {
@@ -56,35 +64,54 @@ fn hash(value: &Value) -> String {
     })
 }
 
-/// The fields that differ from the settings that control-plane nodes were created with, and what the operator can do. `None` if
-/// no field differs, or if no settings are recorded because no node exists yet.
-pub fn unapplied_settings(spec: &TenantClusterSpec, told: &BTreeMap<String, String>) -> Option<String> {
-    if told.is_empty() {
-        return None;
+/// Whether a setting stays for the cluster's life. Addresses for Services are claimed once: Services may use them.
+fn is_fixed(property: &Property) -> bool {
+    !property.changeable || property.key == keys::SERVICE_VIPS
+}
+
+/// The fields whose values differ from the recorded ones. None if no settings are recorded, because no node exists yet.
+fn differing(
+    spec: &TenantClusterSpec,
+    now: &BTreeMap<String, String>,
+    recorded: &BTreeMap<String, String>,
+) -> Vec<(&'static str, &'static Property)> {
+    let differs = |field: &str| !recorded.is_empty() && now.get(field) != recorded.get(field);
+    let all = fields(spec).into_iter().map(|(field, property, _)| (field, property));
+    all.filter(|(field, _)| differs(field)).collect()
+}
+
+/// The fields with values that control-plane nodes can get and do not have yet.
+pub fn pending_settings(
+    spec: &TenantClusterSpec,
+    versions: &BTreeMap<String, String>,
+    recorded: &BTreeMap<String, String>,
+) -> Vec<&'static str> {
+    let differing = differing(spec, &node_settings_hashes(spec, versions), recorded);
+    differing.into_iter().filter(|(_, property)| !is_fixed(property)).map(|(field, _)| field).collect()
+}
+
+/// The message about fields that have changed although nodes keep their settings for life. `None` without such fields.
+pub fn fixed_settings(spec: &TenantClusterSpec, recorded: &BTreeMap<String, String>) -> Option<String> {
+    let differing = differing(spec, &node_settings_hashes(spec, &BTreeMap::new()), recorded);
+    let fixed: Vec<&str> = differing.into_iter().filter(|(_, property)| is_fixed(property)).map(|it| it.0).collect();
+    let words = || format!("{}: it stays for the cluster's life: set the former value", fixed.join(", "));
+    (!fixed.is_empty()).then(words)
+}
+
+/// The hashes to record once all control-plane nodes have the settings of the spec. Settings that stay for life keep theirs.
+pub fn applied_settings(
+    spec: &TenantClusterSpec,
+    versions: &BTreeMap<String, String>,
+    recorded: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let mut now = node_settings_hashes(spec, versions);
+    for (field, _, _) in fields(spec).into_iter().filter(|(_, property, _)| is_fixed(property)) {
+        match recorded.get(field) {
+            Some(hash) => now.insert(field.to_owned(), hash.clone()),
+            None => now.remove(field),
+        };
     }
-    let (now, mut by_hand, mut never) = (node_settings_hashes(spec), Vec::new(), Vec::new());
-    for (field, property, _) in fields(spec) {
-        if now.get(field) == told.get(field) {
-            continue;
-        }
-        let list = if property.changeable { &mut by_hand } else { &mut never };
-        list.push(field);
-    }
-    let is_of_workers = by_hand.iter().any(|field| field.starts_with("site."));
-    let mut words = vec!["control-plane nodes use the settings that they were created with".to_owned()];
-    if !by_hand.is_empty() {
-        let fields = by_hand.join(", ");
-        words.push(format!(
-            "{fields}: change it on each of them with `kaas-agent configure`, which this condition does not see"
-        ));
-    }
-    if is_of_workers {
-        words.push("workers that are created from now on have it, existing workers do not".to_owned());
-    }
-    if !never.is_empty() {
-        words.push(format!("{}: it stays for the cluster's life", never.join(", ")));
-    }
-    (words.len() > 1).then(|| words.join("; "))
+    now
 }
 
 #[cfg(test)]
@@ -106,6 +133,14 @@ mod tests {
     fn backup(spec: &mut TenantClusterSpec) -> &mut Backup {
         let (every, target) = ("6h".to_owned(), "https://backup.example.com/shop/".to_owned());
         spec.backup.get_or_insert(Backup { every, target, credentials_ref: None, recovery_public_key: None })
+    }
+
+    fn hashes(spec: &TenantClusterSpec) -> BTreeMap<String, String> {
+        node_settings_hashes(spec, &BTreeMap::new())
+    }
+
+    fn pending(spec: &TenantClusterSpec, recorded: &BTreeMap<String, String>) -> Vec<&'static str> {
+        pending_settings(spec, &BTreeMap::new(), recorded)
     }
 
     fn whole() -> TenantClusterSpec {
@@ -157,10 +192,10 @@ mod tests {
     }
 
     #[test]
-    fn message_names_exactly_the_changed_field() {
+    fn exactly_the_changed_field_is_pending() {
         let spec = whole();
-        let pinned = node_settings_hashes(&spec);
-        assert_eq!(unapplied_settings(&spec, &pinned), None);
+        let pinned = hashes(&spec);
+        assert!(pending(&spec, &pinned).is_empty() && fixed_settings(&spec, &pinned).is_none());
         let edits: [(&str, Edit); 22] = [
             ("addons.clusterDns", |it| it.add_ons.cluster_dns = false),
             ("addons.clusterMetrics", |it| it.add_ons.cluster_metrics = false),
@@ -195,26 +230,46 @@ mod tests {
         for (field, edit) in edits {
             let mut changed = spec.clone();
             edit(&mut changed);
-            let words = unapplied_settings(&changed, &pinned).unwrap_or_else(|| panic!("{field} is passed over"));
-            let is_named = |field: &str| words.contains(&format!(" {field}:"));
-            assert!(is_named(field), "{field}: {words}");
-            assert!(all.iter().all(|other| *other == field || !is_named(other)), "{field}: {words}");
-            let property = fields(&spec).iter().find(|it| it.0 == field).unwrap().1;
-            assert_eq!(words.contains("`kaas-agent configure`"), property.changeable, "{field}: {words}");
+            let (can, cannot) = (pending(&changed, &pinned), fixed_settings(&changed, &pinned));
+            if field.starts_with("network.serviceVIPs.") {
+                assert!(can.is_empty() && cannot.unwrap().starts_with(&format!("{field}: ")), "{field}: {can:?}");
+            } else {
+                assert_eq!((can, cannot), (vec![field], None));
+            }
+            // Once they are applied, only settings for life differ.
+            let applied = applied_settings(&changed, &BTreeMap::new(), &pinned);
+            assert!(pending(&changed, &applied).is_empty(), "{field}");
+            assert_eq!(fixed_settings(&changed, &applied), fixed_settings(&changed, &pinned), "{field}");
         }
+    }
+
+    // Finding 14 of controller.md: a changed content of a named Secret was never noticed.
+    #[test]
+    fn version_of_a_named_secret_counts() {
+        let mut spec = whole();
+        spec.site.console_password_ref = Some(Reference::to("console"));
+        let of = |version: &str| -> BTreeMap<String, String> { [("console".to_owned(), version.to_owned())].into() };
+        let pinned = node_settings_hashes(&spec, &of("1"));
+        assert_eq!(pending_settings(&spec, &of("1"), &pinned), [""; 0]);
+        assert_eq!(pending_settings(&spec, &of("2"), &pinned), ["site.consolePasswordRef"]);
+        assert_eq!(
+            pending_settings(&spec, &of("1"), &hashes(&spec)),
+            ["site.consolePasswordRef"],
+            "of an earlier version"
+        );
     }
 
     /// A backup without an interval has the nodes' default.
     #[test]
     fn default_snapshot_interval_is_left_out() {
         let mut spec = whole();
-        let pinned = node_settings_hashes(&spec);
+        let pinned = hashes(&spec);
         assert!(pinned.contains_key("backup.target") && !pinned.contains_key("backup.every"));
         let read: Backup = serde_json::from_value(json!({"target": "https://backup.example.com/shop/"})).unwrap();
         assert_eq!(Some(&read), spec.backup.as_ref(), "an object that says no pace has the default");
         for every in ["6h", "360m"] {
             backup(&mut spec).every = every.to_owned();
-            assert_eq!((pace(spec.backup.as_ref()), unapplied_settings(&spec, &pinned)), (None, None), "{every}");
+            assert_eq!((pace(spec.backup.as_ref()), pending(&spec, &pinned)), (None, Vec::new()), "{every}");
         }
         for (every, told) in
             [("15m", "15m"), ("24h", "1d"), ("1d", "1d"), ("168h", "7d"), ("5m", "5m"), ("soon", "soon")]
@@ -232,15 +287,15 @@ mod tests {
         (changed.paused, changed.upgrade.gate_seconds) = (true, 60);
         changed.maintenance.window = text("Sat 02:00-06:00");
         (changed.image, changed.version) = (text("kaas-tenant-0.3.0"), "1.37".to_owned());
-        assert_eq!(unapplied_settings(&changed, &node_settings_hashes(&spec)), None);
+        assert_eq!(pending(&changed, &hashes(&spec)), [""; 0]);
         changed.pod_security = PodSecurity::Privileged;
-        assert_eq!(unapplied_settings(&changed, &BTreeMap::new()), None);
+        assert_eq!(pending(&changed, &BTreeMap::new()), [""; 0]);
     }
 
     /// If a hash of recorded settings changed, each cluster would report a difference that does not exist.
     #[test]
     fn hashes_of_recorded_settings_stay_the_same() {
-        let told = node_settings_hashes(&cluster().spec);
+        let told = hashes(&cluster().spec);
         for (field, hash) in [
             ("podSecurity", "sha256:df1912786a1008385da3992614e8d95a5a0a0e48fa3a10d933169148f9e158a3"),
             ("site.ntpServers", "sha256:d0ff5b30c776a0166a39beb38acff66b58272adf87d3db4ceed370a177229e39"),

@@ -38,7 +38,7 @@ pub(in crate::reconcilers) struct References {
     images: Vec<NodeImage>,
     class: Option<VMClass>,
     secrets: Secrets,
-    obstacles: Vec<Obstacle>,
+    pub(super) obstacles: Vec<Obstacle>,
     workers: u32,
     controllers: Vec<String>,
 }
@@ -399,7 +399,7 @@ impl Reconciler<'_> {
         else {
             return Ok(StepOutcome::RequeueNow);
         };
-        self.note(cluster, &before(None, false), |status| pin_told(status, &cluster.spec)).await?;
+        self.note(cluster, &before(None, false), |status| pin_told(status, &cluster.spec, around)).await?;
         let opened = match self.open(cluster, provider, true).await {
             Ok(opened) => opened,
             Err(why) => {
@@ -443,9 +443,9 @@ fn server(provider: &Provider) -> Option<Ipv4Addr> {
 }
 
 /// Stores hashes of the settings that control-plane nodes get from the spec, before any is created from it.
-pub(super) fn pin_told(status: &mut TenantClusterStatus, spec: &TenantClusterSpec) {
+pub(super) fn pin_told(status: &mut TenantClusterStatus, spec: &TenantClusterSpec, around: &References) {
     if let Some(resolved) = &mut status.resolved {
-        resolved.node_settings = node_settings_hashes(spec);
+        resolved.node_settings = node_settings_hashes(spec, &around.secrets.versions);
     }
 }
 

@@ -61,6 +61,12 @@ impl HandedOver {
     }
 }
 
+/// Differs after each write.
+fn version(secret: &Secret) -> String {
+    let of = |text: Option<&String>| text.cloned().unwrap_or_default();
+    format!("{}/{}", of(secret.metadata.uid.as_ref()), of(secret.metadata.resource_version.as_ref()))
+}
+
 pub(super) fn ends(credentials: &Credentials) -> Option<Time> {
     let since = credentials.ends()?.duration_since(UNIX_EPOCH).ok()?;
     Timestamp::from_second(i64::try_from(since.as_secs()).ok()?).ok().map(Time)
@@ -90,6 +96,7 @@ impl Reconciler<'_> {
         let secrets = Secrets {
             console_password_hash: console.and_then(|it| value(&it.name, CONSOLE_PASSWORD_HASH)),
             backup: backup.and_then(|it| value(&it.name, LOGIN[0]).zip(value(&it.name, LOGIN[1]))),
+            versions: found.iter().map(|(name, secret)| (name.clone(), version(secret))).collect(),
         };
         Ok((keys, secrets))
     }
