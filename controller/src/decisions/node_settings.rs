@@ -65,7 +65,7 @@ fn hash(value: &Value) -> String {
 }
 
 /// Whether a setting stays for the cluster's life. Addresses for Services are claimed once: Services may use them.
-fn is_fixed(property: &Property) -> bool {
+pub(super) fn is_fixed(property: &Property) -> bool {
     !property.changeable || property.key == keys::SERVICE_VIPS
 }
 

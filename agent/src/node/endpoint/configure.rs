@@ -24,7 +24,7 @@ use super::swap::json_answer;
 use crate::cluster::records::Records;
 use crate::host::services;
 use crate::intake::config::Config;
-use crate::node::reconfigure::{self, Error};
+use crate::node::reconfigure::{self, Error, settings};
 use crate::status::Phase;
 
 /// The time for the answer to reach the client before the agent restarts.
@@ -114,12 +114,6 @@ fn refusal(findings: Findings, properties: BTreeMap<String, String>) -> Configur
     let reason = words.collect::<Vec<_>>().join("; ");
     let code = errors.first().map(|finding| finding.code.clone()).unwrap_or_default();
     ConfigureRefusal { code, reason, properties, findings }
-}
-
-/// The properties that the agent reads at its start and that may change.
-fn settings(config: &Config) -> Vec<(&'static str, String)> {
-    let is_read = |key: &str| key != DEPLOYER_PUBLIC_KEY && properties::find(key).is_some_and(|it| it.changeable);
-    config.properties(None).into_iter().filter(|(key, _)| is_read(key)).collect()
 }
 
 /// The settings that the running agent works with. `None` until it has mounted the data disk.

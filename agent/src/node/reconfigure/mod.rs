@@ -181,6 +181,14 @@ fn check_known(
     Ok(CheckedChange { config, secret, changed, warnings })
 }
 
+/// The properties that the agent reads at its start and that may change. The deployer's keys are read at each use.
+pub fn settings(config: &Config) -> Vec<(&'static str, String)> {
+    let is_read = |key: &str| {
+        key != properties::DEPLOYER_PUBLIC_KEY && properties::find(key).is_some_and(|property| property.changeable)
+    };
+    config.properties(None).into_iter().filter(|(key, _)| is_read(key)).collect()
+}
+
 /// The present values of the properties, for a form: from the saved configuration, or from the OVF environment with the
 /// overrides. Properties that are not set, or set twice, are left out.
 pub fn present(root: &Path) -> anyhow::Result<Vec<(&'static Property, Secret)>> {
