@@ -55,7 +55,7 @@ fn seen(context: &SwapContext, now: SystemTime) -> anyhow::Result<String> {
     let (build, resolvers) = (&context.image.build, addons::resolvers(&context.config.node));
     // The settings may be secrets.
     let of_workers = Sha256::digest(serde_json::to_vec(&settings::of(&context.config))?);
-    let of_workers = hex::lower(&of_workers);
+    let of_workers = hex::lower(of_workers.as_slice());
     let (security, add_ons) = (cluster.pod_security, &cluster.add_ons);
     Ok(format!("{build} {security} {add_ons} {resolvers} workers {of_workers} month {month}{since}"))
 }
