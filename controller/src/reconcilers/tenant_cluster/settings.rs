@@ -138,7 +138,11 @@ impl Round<'_> {
                 let words = about(&fields, &format!("{words}. All nodes keep their former settings"));
                 Pending(PendingSettings::new(SettingsRefused, words, None))
             }
-            SettingsStep::Change(index, former) => {
+            SettingsStep::Change(index, mut former) => {
+                if let Some(former) = &mut former {
+                    // A tenant's node answers: it chooses no other properties.
+                    former.properties.retain(|key, _| wanted.properties.contains_key(key));
+                }
                 let name = match operation {
                     Some(name) => name.to_owned(),
                     None => self.begin_configure(all, &asked, &fields).await?,
