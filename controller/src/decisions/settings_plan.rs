@@ -1,5 +1,5 @@
-//! The next step of a change of settings: all control-plane nodes are asked whether they can take the settings, then one node after
-//! the other takes them. Pure: it is decided from the answers of a dry run, which is repeated before each step.
+//! The next step of a change of settings. All control-plane nodes are asked whether they can take the settings. Then one node after the
+//! other takes them. Pure: it is decided from the answers of a dry run, which is repeated before each step.
 //!
 //! | Answers | Next step |
 //! |---|---|

@@ -16,7 +16,7 @@
 //! | `/v1/evacuate/<id>` | administrators | DELETE: withdraw that                        |
 //! | `/v1/kubernetes` | administrators | POST: go to the next minor version of Kubernetes, or check it |
 //! | `/v1/certificates` | administrators | POST: renew the node's certificates; 200 done, 202 under way |
-//! | `/v1/configure` | administrators | POST: change properties; with the query `dryRun` only check them |
+//! | `/v1/configure` | administrators | POST: change properties, or check them (`?dryRun`) |
 //! | `/v1/deployer` | the holder of the deployer's key | POST: an administrator's certificate for that key |
 //!
 //! A refusal is a 409 with code and reason as JSON; see [`contract::swap`] and [`contract::configure`].

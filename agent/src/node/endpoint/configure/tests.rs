@@ -90,7 +90,7 @@ fn body_has_at_most_one_mebibyte() {
 }
 
 #[test]
-fn settings_are_applied_once_the_agent_works_with_them() {
+fn settings_are_applied_after_a_restart() {
     use crate::upgrade::swap::manager::tests::context;
     let stage = formed(None);
     let mut own = context(stage.root(), None);
