@@ -71,7 +71,7 @@ impl Round<'_> {
         all: &[Operation],
     ) -> Result<SettingsOutcome, ReconcileError> {
         use SettingsOutcome::{Current, Pending, Recorded};
-        use TenantClusterReason::{Changing, ImageUnsuitable, PropertiesRefused, SettingsRefused};
+        use TenantClusterReason::{Changing, ImageUnsuitable, PropertiesRefused, SecretMissing, SettingsRefused};
         let (cluster, spec) = (self.cluster, &self.cluster.spec);
         let pinned = cluster.resolved().cloned().unwrap_or_default();
         let versions = self.named_secrets(cluster).await?.1.versions;
@@ -89,7 +89,9 @@ impl Round<'_> {
             return Ok(changing("nodes do not have it yet, and no change begins now"));
         }
         let around = self.load_references(cluster).await?;
-        if let Some(obstacle) = Obstacle::of_all(around.obstacles.clone()) {
+        // Without its Secret, a setting would be removed from the nodes. Other obstacles are those of a creation.
+        let missing = around.obstacles.iter().filter(|obstacle| obstacle.reason == SecretMissing);
+        if let Some(obstacle) = Obstacle::of_all(missing.cloned().collect()) {
             return Ok(Pending(PendingSettings::blocked(obstacle, operation)));
         }
         let (Some(deployment), Some(kubeconfig)) = (cluster.deployment(), self.kubeconfig(cluster).await?) else {
