@@ -71,7 +71,9 @@ mod tests {
         assert_eq!(read(&object(&settings)).unwrap(), settings);
         let mut later = settings.clone();
         // A control-plane node that was taken over must not change other properties of workers.
-        later.properties.extend([("later", "1"), ("gateway", "10.0.0.9")].map(|(key, it)| (key.into(), it.into())));
+        later
+            .properties
+            .extend([("later", "1"), ("gateway", "10.0.0.9")].map(|(key, it)| (key.to_owned(), it.to_owned())));
         assert_eq!(read(&object(&later)).unwrap(), settings);
         assert!(read(&reference()).is_err());
     }
