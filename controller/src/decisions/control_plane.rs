@@ -23,7 +23,7 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::addresses::subnet;
-use super::node_settings::{fields, is_fixed};
+use super::node_settings::fields;
 use super::obstacle::Obstacle;
 use super::owned::{CLUSTER, MACHINE_FINALIZER, owner};
 use crate::objects::{
@@ -184,7 +184,7 @@ impl NodeSettings<'_> {
     /// As [`Self::form`], or there is no node.
     pub fn changeable(&self) -> anyhow::Result<Properties> {
         let mut form = self.form(self.nodes.first().context("there are no control-plane nodes")?)?;
-        let can_change = keys::table().iter().filter(|property| !property.spec.is_empty() && !is_fixed(property));
+        let can_change = keys::table().iter().filter(|property| property.changeable && !property.spec.is_empty());
         let with_value =
             |property: &keys::Property| (property.key.to_owned(), form.remove(property.key).unwrap_or_default());
         Ok(Properties { properties: can_change.map(with_value).collect() })

@@ -49,7 +49,9 @@ pub use self::adoption::{
     why_not_adopted, without_disk,
 };
 pub use self::change::{Change, ObservedCluster, asked, blocked, lowest_minor, raise_name, with_size};
-pub use self::claims::{AllocatedAddresses, Claim, ClaimStep, Source, claimant, claims, left_over, next_claim};
+pub use self::claims::{
+    AllocatedAddresses, Claim, ClaimStep, Source, claimant, claims, further_vips, kept_vips, left_over, next_claim,
+};
 pub use self::cluster::{
     CreationInputs, CreationStep, DeletionInputs, DeletionStep, KeysSeen, creation_step, deletion_step, is_begun,
     is_due, is_due_after, is_kept, is_leaving, unchanged,
@@ -61,7 +63,7 @@ pub use self::health::{ClusterCondition, Health, OperationPhase, before, leaving
 pub use self::ip_pool::{PoolUsage, pool_usage};
 pub use self::limits::{ClusterInventory, PoolAllowance, ResourceUsage, growth, limits, permission, pool_allowance};
 pub use self::node_image::{ImageConditions, TemplateInventory, image_conditions, next_phase, phase};
-pub use self::node_settings::{applied_settings, fixed_settings, node_settings_hashes, pending_settings};
+pub use self::node_settings::{node_settings_hashes, pending_settings};
 pub use self::obstacle::Obstacle;
 pub use self::owned::{
     CLUSTER, CLUSTER_FINALIZER, CLUSTER_REF, FORMER_KEYS_TYPE, KEYS_TYPE, KUBECONFIG_TYPE, MACHINE_FINALIZER,
@@ -78,7 +80,7 @@ pub use self::provider::{VCenterInventory, ZoneInventory};
 pub use self::repair::{Repairs, repaired, repairs};
 pub use self::resize::NodeSizes;
 pub use self::resolved::{ResolveInputs as NamedBySpec, resolved, standing, suits};
-pub use self::settings_plan::{AskedNode, SettingsStep, next_setting};
+pub use self::settings_plan::{AskedNode, SettingsStep, next_setting, with_present_vips};
 pub use self::sizes::{pinned_size, seen_size, wanted_size};
 pub use self::spread::{zone_of_next, zones_of_pool};
 pub use self::swap_progress::{

@@ -64,54 +64,16 @@ fn hash(value: &Value) -> String {
     })
 }
 
-/// Whether a setting stays for the cluster's life. Addresses for Services are claimed once: Services may use them.
-pub(super) fn is_fixed(property: &Property) -> bool {
-    !property.changeable || property.key == keys::SERVICE_VIPS
-}
-
-/// The fields whose values differ from the recorded ones. None if no settings are recorded, because no node exists yet.
-fn differing(
-    spec: &TenantClusterSpec,
-    now: &BTreeMap<String, String>,
-    recorded: &BTreeMap<String, String>,
-) -> Vec<(&'static str, &'static Property)> {
-    let differs = |field: &str| !recorded.is_empty() && now.get(field) != recorded.get(field);
-    let all = fields(spec).into_iter().map(|(field, property, _)| (field, property));
-    all.filter(|(field, _)| differs(field)).collect()
-}
-
-/// The fields with values that control-plane nodes can get and do not have yet.
+/// The fields whose values nodes do not have yet. `recorded` are the hashes of the values that they have. None if no settings are
+/// recorded, because no node exists yet.
 pub fn pending_settings(
     spec: &TenantClusterSpec,
     versions: &BTreeMap<String, String>,
     recorded: &BTreeMap<String, String>,
 ) -> Vec<&'static str> {
-    let differing = differing(spec, &node_settings_hashes(spec, versions), recorded);
-    differing.into_iter().filter(|(_, property)| !is_fixed(property)).map(|(field, _)| field).collect()
-}
-
-/// The message about fields that have changed although nodes keep their settings for life. `None` without such fields.
-pub fn fixed_settings(spec: &TenantClusterSpec, recorded: &BTreeMap<String, String>) -> Option<String> {
-    let differing = differing(spec, &node_settings_hashes(spec, &BTreeMap::new()), recorded);
-    let fixed: Vec<&str> = differing.into_iter().filter(|(_, property)| is_fixed(property)).map(|it| it.0).collect();
-    let words = || format!("{}: it stays for the cluster's life: set the former value", fixed.join(", "));
-    (!fixed.is_empty()).then(words)
-}
-
-/// The hashes to record once all control-plane nodes have the settings of the spec. Settings that stay for life keep theirs.
-pub fn applied_settings(
-    spec: &TenantClusterSpec,
-    versions: &BTreeMap<String, String>,
-    recorded: &BTreeMap<String, String>,
-) -> BTreeMap<String, String> {
-    let mut now = node_settings_hashes(spec, versions);
-    for (field, _, _) in fields(spec).into_iter().filter(|(_, property, _)| is_fixed(property)) {
-        match recorded.get(field) {
-            Some(hash) => now.insert(field.to_owned(), hash.clone()),
-            None => now.remove(field),
-        };
-    }
-    now
+    let now = node_settings_hashes(spec, versions);
+    let differs = |field: &&str| !recorded.is_empty() && now.get(*field) != recorded.get(*field);
+    fields(spec).into_iter().map(|(field, ..)| field).filter(differs).collect()
 }
 
 #[cfg(test)]
@@ -195,7 +157,8 @@ mod tests {
     fn exactly_the_changed_field_is_pending() {
         let spec = whole();
         let pinned = hashes(&spec);
-        assert!(pending(&spec, &pinned).is_empty() && fixed_settings(&spec, &pinned).is_none());
+        assert_eq!(pending(&spec, &pinned), [""; 0]);
+        assert!(fields(&spec).iter().all(|(_, property, _)| property.changeable), "nodes can get it while they run");
         let edits: [(&str, Edit); 22] = [
             ("addons.clusterDns", |it| it.add_ons.cluster_dns = false),
             ("addons.clusterMetrics", |it| it.add_ons.cluster_metrics = false),
@@ -230,16 +193,8 @@ mod tests {
         for (field, edit) in edits {
             let mut changed = spec.clone();
             edit(&mut changed);
-            let (can, cannot) = (pending(&changed, &pinned), fixed_settings(&changed, &pinned));
-            if field.starts_with("network.serviceVIPs.") {
-                assert!(can.is_empty() && cannot.unwrap().starts_with(&format!("{field}: ")), "{field}: {can:?}");
-            } else {
-                assert_eq!((can, cannot), (vec![field], None));
-            }
-            // Once they are applied, only settings for life differ.
-            let applied = applied_settings(&changed, &BTreeMap::new(), &pinned);
-            assert!(pending(&changed, &applied).is_empty(), "{field}");
-            assert_eq!(fixed_settings(&changed, &applied), fixed_settings(&changed, &pinned), "{field}");
+            assert_eq!(pending(&changed, &pinned), [field]);
+            assert_eq!(pending(&changed, &hashes(&changed)), [""; 0], "{field}");
         }
     }
 

@@ -12,6 +12,7 @@
 
 use contract::codes;
 use contract::configure::{ConfigureRefusal, Configured, Properties};
+use contract::properties::{self as keys, AddressRange, Value};
 use fleet::nodes::ConfigureAnswer;
 
 /// A node's answer to the dry run.
@@ -69,6 +70,39 @@ pub fn next_setting(nodes: &[AskedNode], has_begun: bool) -> SettingsStep {
         Some(other) => Wait(format!("{} is not Ready", other.name)),
         None => Change(*index, None),
     }
+}
+
+/// The wanted addresses for Services with those that nodes have in addition. `None` if nodes have no others. An operator may have
+/// added them on the nodes, and Services may use them.
+pub fn with_present_vips(wanted: &str, nodes: &[AskedNode]) -> Option<String> {
+    let ranges = |text: &str| match keys::find(keys::SERVICE_VIPS)?.parse(text) {
+        Ok(Value::AddressRanges(ranges)) => Some(ranges),
+        _ => None,
+    };
+    let wanted = ranges(wanted).unwrap_or_default();
+    let present = nodes.iter().filter_map(|node| match node.answer.as_ref().ok()? {
+        ConfigureAnswer::Configured(configured) => configured.properties.get(keys::SERVICE_VIPS),
+        ConfigureAnswer::Refused(refused) => refused.properties.get(keys::SERVICE_VIPS),
+        ConfigureAnswer::UnknownRoute => None,
+    });
+    let all = merged(wanted.iter().copied().chain(present.filter_map(|text| ranges(text)).flatten()).collect());
+    let text = || all.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    (all != merged(wanted)).then(text)
+}
+
+/// The same addresses in ascending ranges that do not touch.
+fn merged(mut ranges: Vec<AddressRange>) -> Vec<AddressRange> {
+    ranges.sort_by_key(|range| range.first);
+    let mut merged: Vec<AddressRange> = Vec::new();
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if u32::from(range.first) <= u32::from(last.last).saturating_add(1) => {
+                last.last = last.last.max(range.last);
+            }
+            _ => merged.push(range),
+        }
+    }
+    merged
 }
 
 /// The first node that has other values than the node that refuses.
@@ -146,6 +180,23 @@ mod tests {
         assert_eq!(next_setting(&[with("cp1", "old"), with("cp2", "old"), other()], true), refused);
         // Settings that differ by other means stay.
         assert_eq!(next_setting(&[with("cp1", "new"), with("cp2", "old"), other()], false), refused);
+    }
+
+    #[test]
+    fn present_addresses_for_services_stay() {
+        let with_vips = |text: &str| {
+            let mut node = with("cp1", "old");
+            let Ok(ConfigureAnswer::Configured(now)) = &mut node.answer else { unreachable!() };
+            now.properties.insert(keys::SERVICE_VIPS.to_owned(), text.to_owned());
+            node
+        };
+        let all = |wanted: &str, present: &str| with_present_vips(wanted, &[with("cp2", "old"), with_vips(present)]);
+        assert_eq!(all("10.0.0.5-10.0.0.9", "10.0.0.5-10.0.0.6,10.0.0.7-10.0.0.7"), None);
+        assert_eq!(all("10.0.0.5-10.0.0.9", ""), None);
+        assert_eq!(all("10.0.0.5-10.0.0.9", "10.0.0.8-10.0.0.12").as_deref(), Some("10.0.0.5-10.0.0.12"));
+        assert_eq!(all("", "10.0.0.8-10.0.0.8").as_deref(), Some("10.0.0.8-10.0.0.8"));
+        // A tenant's node may answer anything.
+        assert_eq!(all("10.0.0.5-10.0.0.9", "0.0.0.0-255.255.255.255,x"), None);
     }
 
     #[test]

@@ -34,7 +34,7 @@ const RESTING: Duration = Duration::from_secs(600);
 /// The objects that a cluster names, as they were read.
 pub(in crate::reconcilers) struct References {
     provider: Option<Provider>,
-    pools: Vec<IPPool>,
+    pub(super) pools: Vec<IPPool>,
     images: Vec<NodeImage>,
     class: Option<VMClass>,
     secrets: Secrets,

@@ -10,8 +10,8 @@ use super::drift::{after_word, waits_for_a_look};
 use super::{Reconciler, Round, STUCK, StepOutcome};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
-    CLUSTER, ClusterCondition, Health, Obstacle, OperationPhase, add_ons, control_machine_status, fixed_settings,
-    is_leaving, lowest_minor, pending_settings, unchanged,
+    CLUSTER, ClusterCondition, Health, Obstacle, OperationPhase, add_ons, control_machine_status, is_leaving,
+    kept_vips, lowest_minor, pending_settings, unchanged,
 };
 use crate::objects::{
     Machine, MachineRole, MachineStatus, TenantCluster, TenantClusterReason, TenantClusterStatus, set,
@@ -210,8 +210,7 @@ impl Round<'_> {
         let pools = self.pools(cluster).await?;
         let data_disk = self.class(cluster).await?.and_then(|class| class.spec.data_disk_gib);
         let pinned = cluster.resolved().cloned().unwrap_or_default();
-        let fixed =
-            [unchanged(&cluster.spec, &pinned, data_disk), fixed_settings(&cluster.spec, &pinned.node_settings)];
+        let fixed = [unchanged(&cluster.spec, &pinned, data_disk), kept_vips(cluster, &pinned.service_vips)];
         let fixed = fixed.into_iter().flatten().reduce(|one, other| format!("{one}; {other}"));
         let fixed = fixed.map(|words| (TenantClusterReason::ChangeNotSupported, words));
         let settings = match &decision.settings {

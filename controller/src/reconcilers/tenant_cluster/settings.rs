@@ -10,19 +10,22 @@
 use std::time::Duration;
 
 use contract::configure::Properties;
+use contract::properties::SERVICE_VIPS;
 use fleet::control_plane::DeployStatus;
 use fleet::nodes::ConfigureAnswer;
 use kube::ResourceExt;
 
-use super::begin::node_settings;
+use super::begin::{References, node_settings};
 use super::own_nodes::nodes;
 use super::{Round, STUCK, WAITING};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
-    AskedNode, CLUSTER, ClusterCondition, Obstacle, SettingsStep, applied_settings, next_setting, pending_settings,
+    AskedNode, CLUSTER, ClaimStep, ClusterCondition, Obstacle, SettingsStep, further_vips, next_claim, next_setting,
+    node_settings_hashes, pending_settings, with_present_vips,
 };
 use crate::objects::{
-    Operation, OperationKind, OperationReason, OperationSpec, PlannedStep, TenantCluster, TenantClusterReason,
+    Operation, OperationKind, OperationReason, OperationSpec, PlannedStep, Purpose, Resolved, TenantCluster,
+    TenantClusterReason,
 };
 use crate::reach::{Failure, kinds};
 
@@ -97,21 +100,33 @@ impl Round<'_> {
         let (Some(deployment), Some(kubeconfig)) = (cluster.deployment(), self.kubeconfig(cluster).await?) else {
             return Ok(changing("nodes do not have it yet: the cluster's kubeconfig is not at hand"));
         };
+        if fields.contains("network.serviceVIPs.") {
+            match self.claim_vips(&around, &pinned).await? {
+                Ok(true) => return Ok(Recorded),
+                Ok(false) => {}
+                Err(obstacle) => return Ok(Pending(PendingSettings::blocked(obstacle, operation))),
+            }
+        }
         let control_nodes = nodes(deployment, self.machines);
         let Some(settings) = node_settings(cluster, &around, &pinned, &control_nodes) else {
             return Ok(changing("the IPPool of the control-plane nodes no longer exists"));
         };
-        let wanted = match settings.changeable() {
+        let mut wanted = match settings.changeable() {
             Ok(wanted) => wanted,
             Err(error) => {
                 let obstacle = Obstacle::new(PropertiesRefused, about(&fields, &format!("{error:#}")));
                 return Ok(Pending(PendingSettings::blocked(obstacle, operation)));
             }
         };
-        let asked = self.asked(seen, &kubeconfig, &wanted).await?;
+        let mut asked = self.asked(seen, &kubeconfig, &wanted).await?;
+        let vips = wanted.properties.get(SERVICE_VIPS).map(String::as_str).unwrap_or_default();
+        if let Some(all) = with_present_vips(vips, &asked) {
+            wanted.properties.insert(SERVICE_VIPS.to_owned(), all);
+            asked = self.asked(seen, &kubeconfig, &wanted).await?;
+        }
         Ok(match next_setting(&asked, operation.is_some()) {
             SettingsStep::Done => {
-                let applied = applied_settings(spec, &versions, &pinned.node_settings);
+                let applied = node_settings_hashes(spec, &versions);
                 self.note(cluster, &[], |status| {
                     if let Some(resolved) = &mut status.resolved {
                         resolved.node_settings.clone_from(&applied);
@@ -153,6 +168,43 @@ impl Round<'_> {
                 Pending(PendingSettings::new(Changing, about(&fields, &words), Some(&name)))
             }
         })
+    }
+
+    /// Claims the next address for Services that the spec names, and records the addresses once the cluster has all of them. False if
+    /// nothing is left to do.
+    async fn claim_vips(
+        &self,
+        around: &References,
+        pinned: &Resolved,
+    ) -> Result<Result<bool, Obstacle>, ReconcileError> {
+        let seen = self.objects.in_use(None).await.attempting("looking for PoolAddresses")?;
+        let own = seen.of(self.cluster.metadata.uid.as_deref());
+        let claims = match further_vips(self.cluster, &own) {
+            Ok(claims) => claims,
+            Err(obstacle) => return Ok(Err(obstacle)),
+        };
+        match next_claim(&claims, &around.pools, seen.specs(), 0) {
+            Err(obstacle) => return Ok(Err(obstacle)),
+            Ok(ClaimStep::Make(address, _)) => {
+                kinds::create(self.objects, &*address).await.map(drop).attempting("claiming an address")?;
+                return Ok(Ok(true));
+            }
+            Ok(ClaimStep::Has(_)) => {}
+        }
+        let mut vips: Vec<_> = own.iter().filter(|it| it.spec.claimant.purpose == Purpose::ServiceVip).collect();
+        vips.sort_by_key(|it| it.spec.claimant.index);
+        let further = vips.iter().map(|it| &it.spec.address).filter(|address| !pinned.service_vips.contains(address));
+        let all: Vec<String> = pinned.service_vips.iter().chain(further).cloned().collect();
+        if all == pinned.service_vips {
+            return Ok(Ok(false));
+        }
+        self.note(self.cluster, &[], |status| {
+            if let Some(resolved) = &mut status.resolved {
+                resolved.service_vips.clone_from(&all);
+            }
+        })
+        .await?;
+        Ok(Ok(true))
     }
 
     /// The answers of all control-plane nodes to a dry run.

@@ -190,15 +190,32 @@ async fn paused_cluster_keeps_its_settings() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn addresses_for_services_stay() {
+async fn addresses_for_services_are_added_and_stay() {
     let world = World::ready().await;
+    // An operator has added addresses on the nodes.
+    let by_hand = "192.168.10.200-192.168.10.209";
+    let formed = world.property("service-vips")[0].clone();
+    for node in 0..3 {
+        let set = [("service-vips".to_owned(), format!("{formed},{by_hand}"))].into();
+        let address = world.address_of(node);
+        world.place.lock().settings.insert(address, set);
+    }
+    edit(&world, |it| it.spec.network.service_vips.as_mut().unwrap().count = Some(3));
+    world.reconcile().await.unwrap();
+    world.until("current", is_current).await;
+    let claimed = world.status()["resolved"]["serviceVIPs"].as_array().unwrap().len();
+    assert_eq!((claimed, world.api.names("pooladdresses").len()), (3, 7));
+    let present = world.property("service-vips");
+    assert!(
+        present.iter().all(|vips| vips.ends_with(by_hand) && *vips != format!("{formed},{by_hand}")),
+        "{present:?}"
+    );
+
     edit(&world, |it| it.spec.network.service_vips = None);
-    world.reconciles(2, 15).await;
-    world.says("UpToDate", "ChangeNotSupported", "network.serviceVIPs");
-    edit(&world, |it| it.spec.pod_security = PodSecurity::Restricted);
-    world.reconciles(20, 15).await;
-    assert_eq!(world.property("pod-security"), ["restricted"; 3]);
-    world.says("UpToDate", "ChangeNotSupported", "network.serviceVIPs");
+    world.reconciles(3, 15).await;
+    world.says("UpToDate", "ChangeNotSupported", "network.serviceVIPs: these addresses stay");
+    assert_eq!((world.property("service-vips"), world.api.names("pooladdresses").len()), (present, 7));
+    world.is_deleted("addresses were added").await;
 }
 
 #[tokio::test(start_paused = true)]
