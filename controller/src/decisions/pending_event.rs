@@ -136,7 +136,7 @@ mod tests {
     /// A new reason becomes a Warning by default. Add it to this list if the operator has to act, otherwise to [`ON_ITS_WAY`].
     #[test]
     fn each_negative_reason_is_classified() {
-        const GRAVE: [&str; 51] = [
+        const GRAVE: [&str; 52] = [
             "AddressesMissing",
             "AdoptionRequired",
             "AwaitingCommit",
@@ -178,6 +178,7 @@ mod tests {
             "RangesOverlap",
             "ReferenceMissing",
             "SecretMissing",
+            "SettingsRefused",
             "SomeMissing",
             "TooMany",
             "TooManyUnhealthy",

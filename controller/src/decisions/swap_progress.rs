@@ -286,6 +286,8 @@ fn is_left_half_raised(operation: &Operation) -> bool {
 /// the next minor version, and `resume` continues with the others. If an Operation is not understood, its outcome counts.
 fn is_under_way(operation: &Operation) -> bool {
     match (operation.spec.kind, SwapProgress::of(operation)) {
+        // Its settings do not depend on a snapshot.
+        (OperationKind::Configure, _) => false,
         (OperationKind::ImageSwap, Ok(swapping)) => swapping.is_some_and(|swapping| swapping.is_open()),
         (OperationKind::ImageSwap, Err(_)) | (OperationKind::KubernetesUpgrade, _) => !is_over(operation),
     }
@@ -305,6 +307,7 @@ fn own_file(operation: &Operation) -> Option<String> {
             plan.map(before_swap)
         }
         OperationKind::KubernetesUpgrade => spec.to_version.as_deref().map(before_kubernetes),
+        OperationKind::Configure => None,
     }
 }
 
@@ -313,6 +316,7 @@ fn is_over(operation: &Operation) -> bool {
     let noted = operation.status.as_ref().and_then(|status| status.outcome.as_deref());
     match operation.spec.kind {
         OperationKind::KubernetesUpgrade => noted == Some("done"),
+        OperationKind::Configure => noted.is_some(),
         OperationKind::ImageSwap => match SwapProgress::of(operation) {
             Ok(swapping) => {
                 matches!(swapping.and_then(|swapping| swapping.ending()), Some(Ending::Committed | Ending::RolledBack))
