@@ -323,7 +323,7 @@ mod tests {
             let range = AddressRange { first: first.to_owned(), last: last.to_owned() };
             Some(ServiceVips { ranges: Some(vec![range]), pool_ref: None, count: None })
         };
-        let cases: [(Why, &str, Change<'_>); 21] = [
+        let cases: [(Why, &str, Change<'_>); 22] = [
             (Why::ReferenceMissing, "Provider dc1", &|it| it.provider = None),
             (Why::ReferenceMissing, "zone c", &|it| it.cluster.spec.control_plane.zones = vec!["c".to_owned()]),
             (Why::ReferenceMissing, "network green", &|it| it.cluster.spec.network.name = "green".to_owned()),

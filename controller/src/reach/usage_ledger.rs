@@ -32,12 +32,15 @@ pub(super) struct UsageLedger {
     state: Mutex<State>,
 }
 
+/// Kind, namespace and name of an object.
+type Place = (String, Option<String>, String);
+
 #[derive(Default)]
 struct State {
     /// The time at which the last list began, and its content with all later answers.
     known: Option<(Instant, Arc<ClusterInventory>)>,
     /// The last answer about each object since the list in progress began.
-    since: Option<BTreeMap<(String, Option<String>, String), Value>>,
+    since: Option<BTreeMap<Place, Value>>,
     /// Whether the answer of a write was lost since the last list began.
     is_doubtful: bool,
 }
