@@ -264,6 +264,7 @@ codes! {
     RUNTIME_FAILED, "runtime.failed", Error, "containerd ends at each start or takes no images. The node has removed what containerd kept since power-on already, or pods may run.", "Restart the VM once. If that does not help, check the storage of the system disk.";
     ADD_ON_NOT_READY, "add-on.not-ready", Warning, "An add-on that the appliance brings does not run, or not on each node that it is for; or one of its objects was missing.", "See `kubectl --namespace=NAMESPACE describe pods` for the reason.";
     AUDIT_WINDOW_SHORT, "audit.window-short", Warning, "The audit log had reached its share of the data disk, and files of the last 24 hours were removed. The first file of each hour and the newest ones stay. The finding stays for a day.", "Find the client with most requests in the audit log, or enlarge the data disk.";
+    SETTINGS_REFUSED, "settings.refused", Warning, "A worker cannot take over the settings of its cluster. It keeps its former ones.", "Correct the field of the TenantCluster that the finding names, or replace the worker.";
     MAINTENANCE_FAILED, "maintenance.failed", Warning, "A periodic check or a background job failed. It is tried again.", "Wait. If it keeps failing, see the journal of kaas-agent.";
     MAINTENANCE_STUCK, "maintenance.stuck", Warning, "A background job does not end: it has run for ten times its pace, and for at least 15 minutes times `timeout-factor`. It does not run again until it ends.", "See the journal of kaas-agent. If the job does not end, restart the VM.";
 }

@@ -14,11 +14,11 @@ use contract::properties::parse::join::token;
 use contract::role::Roles;
 use contract::secret::Secret;
 
-use crate::boot::reconfigure::{self, Lifecycle, Overrides};
 use crate::cluster::records::Records;
 use crate::host::platform::Platform;
 use crate::intake::config::{Config, Intake, Worker};
 use crate::intake::environment::{Document, Outcome, source};
+use crate::node::reconfigure::{self, Lifecycle, Overrides};
 
 /// Pause between two reads of the OVF environment.
 pub const AGAIN: Duration = Duration::from_secs(5);

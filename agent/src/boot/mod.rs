@@ -1,5 +1,4 @@
-//! The boot: from power-on to a working node. It contains the plan, its steps, and configuration changes and resets
-//! that start it again.
+//! The boot: from power-on to a working node. It contains the plan, its steps, and resets that start it again.
 
 pub mod corrections;
 pub mod early;
@@ -7,7 +6,6 @@ mod early_access;
 mod learn;
 pub mod mark_healthy;
 pub mod plan;
-pub mod reconfigure;
 pub mod reset;
 pub mod run;
 pub mod steps;

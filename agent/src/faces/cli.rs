@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
 use crate::boot::plan::{self, Plan};
-use crate::boot::{early, mark_healthy, reconfigure, reset, run};
+use crate::boot::{early, mark_healthy, reset, run};
 use crate::cluster::encryption::command::Encryption;
 use crate::cluster::etcd::command::Snapshots;
 use crate::cluster::etcd::{replace, restore};
@@ -27,6 +27,7 @@ use crate::host::image;
 use crate::intake::config;
 use crate::intake::config::Output;
 use crate::intake::preflight::Clock;
+use crate::node::reconfigure;
 use crate::status::Status;
 use crate::system::clock;
 use crate::upgrade::kubernetes;

@@ -14,6 +14,7 @@ use contract::codes;
 use contract::finding::Findings;
 use contract::properties::CLUSTER_METRICS;
 use contract::role::Role;
+use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use super::job::Job;
@@ -21,6 +22,7 @@ use crate::cluster::REQUEST;
 use crate::cluster::addons::{self, AddOn, metrics_server};
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::restore::RestoreRecord;
+use crate::cluster::join::settings;
 use crate::cluster::kubernetes::PKI;
 use crate::cluster::kubernetes::api::{self, Api};
 use crate::cluster::kubernetes::rollout::{Workload, WorkloadProblem};
@@ -28,14 +30,16 @@ use crate::cluster::pki::CertificateAuthorities;
 use crate::cluster::records::Records;
 use crate::host::command::{Runner, SlowHost};
 use crate::host::files;
+use crate::host::hex;
 use crate::node::context::NodeContext;
 use crate::status::{self, Times};
 use crate::upgrade::swap::context::SwapContext;
 use crate::upgrade::swap::node_record;
 use part::{Find, Part};
 
-/// Records, until the VM restarts, the state in which the add-ons were last seen: build, settings, level of pod security and
-/// month. The month is part of it because some of their certificates expire. The last restore of the store is part of it, too.
+/// Records, until the VM restarts, the state in which the add-ons were last seen: build, settings, settings of workers, level of
+/// pod security and month. The month is part of it because some of their certificates expire. The last restore of the store is
+/// part of it, too.
 const SEEN: &str = "/run/kaas/addons";
 
 /// How long pods may take to start once this node works. Pods of a node that was just powered on are not reported before.
@@ -50,7 +54,11 @@ fn seen(context: &SwapContext, now: SystemTime) -> anyhow::Result<String> {
     let restored = Records::new(&context.root).entry::<RestoreRecord>()?;
     let since = restored.map(|restored| format!(" restored {}", restored.token)).unwrap_or_default();
     let (build, resolvers) = (&context.image.build, addons::resolvers(&context.config.node));
-    Ok(format!("{build} {} {} {resolvers} month {month}{since}", cluster.pod_security, cluster.add_ons))
+    // The settings may be secrets.
+    let of_workers = Sha256::digest(serde_json::to_vec(&settings::of(&context.config))?);
+    let of_workers = hex::lower(of_workers.as_slice());
+    let (security, add_ons) = (cluster.pod_security, &cluster.add_ons);
+    Ok(format!("{build} {security} {add_ons} {resolvers} workers {of_workers} month {month}{since}"))
 }
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {

@@ -126,6 +126,7 @@ const WORKER: &[Task] = &[
     Task { what: SURROUNDINGS, every: MINUTE, work: Check(reachability::look) },
     Task { what: "the size of the data disk", every: MINUTE, work: Check(data_disk::look) },
     Task { what: "the clock", every: MINUTE, work: Check(clock::look) },
+    Task { what: "the settings of the cluster", every: MINUTE, work: Background(worker::settings) },
 ];
 
 /// The boot flow has run this check before.

@@ -1,18 +1,26 @@
 //! Tasks of workers, and tasks of control-plane nodes for workers.
 
+use std::path::Path;
 use std::time::SystemTime;
 
-use contract::finding::Findings;
+use anyhow::Context as _;
+use contract::codes;
+use contract::configure::Properties;
+use contract::finding::{Findings, Severity};
 
 use super::certificates::{early, replace_the_kubelets};
 use super::job::{Job, failed};
 use crate::cluster::REQUEST;
 use crate::cluster::certificates::{self, users};
 use crate::cluster::join::{self, CERTIFICATE, WorkerMembership, credentials};
-use crate::cluster::kubernetes::api::Api;
+use crate::cluster::kubernetes::api::{self, Api};
 use crate::cluster::kubernetes::approval;
 use crate::cluster::kubernetes::kubelet;
+use crate::cluster::records::Records;
+use crate::host::services;
+use crate::intake::config::Config;
 use crate::node::context::NodeContext;
+use crate::node::reconfigure;
 
 /// The task in which control-plane nodes judge and approve certificates of workers.
 pub(super) const CERTIFICATES: &str = "the certificates of workers";
@@ -50,6 +58,55 @@ pub(super) fn certificates(node: &NodeContext) -> anyhow::Result<Findings> {
     Ok(findings)
 }
 
+/// A worker of a pool takes over settings that the control-plane nodes publish. Other workers keep the settings that the operator
+/// gives them.
+pub(super) fn settings(node: &NodeContext) -> anyhow::Result<Option<Job>> {
+    if node.config.worker()?.registration.pool.is_none() {
+        return Ok(None);
+    }
+    let (root, running, timeout) = (node.root().to_owned(), node.config.clone(), node.config.timeout(REQUEST));
+    let kubeconfig = node.path(api::KUBECONFIG);
+    Ok(Some(Box::new(move |_| {
+        let api = Api::new(running.api_address(), &kubeconfig, timeout)?;
+        let published = api.like_if_allowed(&join::settings::reference())?;
+        // Control-plane nodes of an earlier image publish none.
+        let Some(published) = published else { return Ok(Findings::default()) };
+        take_over(&root, &running, &join::settings::read(&published)?, &services::restart_agent)
+    })))
+}
+
+/// Saves the settings, and restarts the agent until it works with them.
+fn take_over(
+    root: &Path,
+    running: &Config,
+    published: &Properties,
+    restart: &dyn Fn() -> anyhow::Result<()>,
+) -> anyhow::Result<Findings> {
+    let records = Records::new(root);
+    let saved = records.config()?.context("this node has no configuration")?;
+    let asked: Vec<(&str, &str)> =
+        published.properties.iter().map(|(key, text)| (key.as_str(), text.as_str())).collect();
+    let checked = match reconfigure::check(root, &saved, &asked, SystemTime::now()) {
+        Ok(checked) => checked,
+        Err(reconfigure::Error::Failed(error)) => return Err(error),
+        Err(reconfigure::Error::Refused(findings)) => {
+            let errors = findings.iter().filter(|finding| finding.severity == Severity::Error);
+            let refused = errors.map(|it| {
+                let action = format!("{}: set it in the TenantCluster, or replace this worker", it.action);
+                codes::SETTINGS_REFUSED.finding(&it.subject, &it.seen, action)
+            });
+            return Ok(refused.collect());
+        }
+    };
+    if checked.save(&records)? {
+        log::info!("the cluster's settings were taken over: {}", checked.changed.join(", "));
+    }
+    if reconfigure::settings(&checked.config) != reconfigure::settings(running) {
+        restart().context(services::NOT_TAKEN_UP)?;
+    }
+    Ok(Findings::default())
+}
+
 /// Each control-plane node judges the requests of workers. The first one decides.
 pub(super) fn approve(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let config = node.control_plane()?;
@@ -85,4 +142,59 @@ pub(super) fn follow(node: &NodeContext) -> anyhow::Result<Option<Job>> {
         let api = Api::as_administrator(config.address(), &root, config.timeout(REQUEST))?;
         api.follow_workers(&config, SystemTime::now())
     })))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::fs;
+
+    use contract::secret::Secret;
+
+    use super::*;
+    use crate::cluster::records::Progress;
+    use crate::intake::config::fixture::joined;
+
+    fn asked(key: &str, text: &str) -> Properties {
+        Properties { properties: [(key.to_owned(), text.to_owned())].into() }
+    }
+
+    // Finding 14 of controller.md: workers kept the settings that they were created with.
+    #[test]
+    fn published_settings_are_taken_over() {
+        let (root, restarts) = (tempfile::tempdir().unwrap(), Cell::new(0));
+        let image = root.path().join("usr/lib/kaas");
+        fs::create_dir_all(&image).unwrap();
+        let facts = include_str!("../intake/config/fixtures/image.json");
+        let facts = facts.replace("\"role\": \"control-plane\"", "\"role\": \"worker\"");
+        fs::write(image.join("image.json"), facts).unwrap();
+        let (records, running) = (Records::new(root.path()), Config::Worker(joined()));
+        records.save_config(&running, &Secret::new("abcdef.0123456789abcdef".to_owned())).unwrap();
+        records.save_progress(Progress { formed: true, ..Progress::default() }).unwrap();
+        records.erase_secret().unwrap();
+        let take = |running: &Config, asked: &Properties| {
+            let restart = || {
+                restarts.set(restarts.get() + 1);
+                Ok(())
+            };
+            take_over(root.path(), running, asked, &restart).unwrap()
+        };
+        let saved = || records.config().unwrap().unwrap();
+
+        let refused = take(&running, &asked("ntp-servers", "bad!host"));
+        assert_eq!(
+            refused.iter().map(|it| (it.code.as_str(), it.subject.as_str())).collect::<Vec<_>>(),
+            [("settings.refused", "ntp-servers")]
+        );
+        assert_eq!((saved(), restarts.get()), (running.clone(), 0));
+
+        assert!(take(&running, &asked("ntp-servers", "ntp.example.com")).is_empty());
+        assert_eq!((saved().node().ntp_servers.clone(), restarts.get()), (vec!["ntp.example.com".to_owned()], 1));
+        // The restart failed, or the node was cut before it.
+        take(&running, &asked("ntp-servers", "ntp.example.com"));
+        assert_eq!(restarts.get(), 2);
+        take(&saved(), &asked("ntp-servers", "ntp.example.com"));
+        assert_eq!(restarts.get(), 2);
+        assert_eq!(saved().worker().unwrap().cluster.learned, joined().cluster.learned);
+    }
 }

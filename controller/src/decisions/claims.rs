@@ -121,6 +121,52 @@ pub fn claims(cluster: &TenantCluster, machines: &[Machine], pool: &str) -> Resu
     Ok(all)
 }
 
+/// The claims for addresses for Services that the spec names and a running cluster lacks. `own` are its addresses. Each keeps its
+/// number, and none is released: Services may use it.
+///
+/// # Errors
+/// As [`claims`], or the cluster would have too many.
+pub fn further_vips(cluster: &TenantCluster, own: &[PoolAddress]) -> Result<Vec<Claim>, Obstacle> {
+    let own = own.iter().map(|address| &address.spec);
+    let vips: Vec<&PoolAddressSpec> = own.filter(|own| own.claimant.purpose == Purpose::ServiceVip).collect();
+    let has = |from: &Source, place: usize| match from {
+        Source::Named(address) => vips.iter().any(|vip| vip.address == address.to_string()),
+        Source::Pool(pool) => place < vips.iter().filter(|vip| vip.pool_ref.name == *pool && !vip.named).count(),
+    };
+    let missing = vip_claims(cluster)?.into_iter().enumerate().filter(|(place, claim)| !has(&claim.from, *place));
+    let mut free = (0..).take(MOST).filter(|index| vips.iter().all(|vip| vip.claimant.index != *index));
+    let numbered = |(_, claim): (usize, Claim)| match free.next() {
+        Some(index) => Ok(Claim { claimant: Claimant { index, ..claim.claimant }, from: claim.from }),
+        None => {
+            let words = format!("with network.serviceVIPs the cluster would have more than {MOST} addresses");
+            Err(Obstacle::new(TenantClusterReason::NotSupported, words))
+        }
+    };
+    missing.map(numbered).collect()
+}
+
+/// The message about addresses for Services that a cluster has and the spec no longer names. `None` without such addresses.
+pub fn kept_vips(cluster: &TenantCluster, has: &[String]) -> Option<String> {
+    let wanted = vip_claims(cluster).ok()?;
+    let is_wanted = |place: usize, address: &str| match wanted.first().map(|claim| &claim.from) {
+        None => false,
+        Some(Source::Pool(_)) => place < wanted.len(),
+        Some(Source::Named(_)) => {
+            wanted.iter().any(|claim| matches!(&claim.from, Source::Named(named) if named.to_string() == address))
+        }
+    };
+    let has = has.iter().map(String::as_str).enumerate();
+    let kept: Vec<&str> = has.filter(|(place, it)| !is_wanted(*place, it)).map(|(_, it)| it).collect();
+    let words =
+        || format!("network.serviceVIPs: these addresses stay, because Services may use them: {}", kept.join(", "));
+    (!kept.is_empty()).then(words)
+}
+
+fn vip_claims(cluster: &TenantCluster) -> Result<Vec<Claim>, Obstacle> {
+    let all = claims(cluster, &[], "")?;
+    Ok(all.into_iter().filter(|claim| claim.claimant.purpose == Purpose::ServiceVip).collect())
+}
+
 fn address(text: &str) -> Result<Ipv4Addr, Obstacle> {
     let why = || Obstacle::new(TenantClusterReason::PreflightNotKnown, format!("{text:?} is no IPv4 address"));
     text.parse().map_err(|_| why())
@@ -313,6 +359,40 @@ mod tests {
         assert_eq!(named, ["192.168.10.10"], "beside the ranges, and nobody else's");
         assert_eq!(until_all(&cluster, &[pool()], &mut seen).unwrap(), allotted);
         assert_eq!(seen.len(), 6);
+    }
+
+    // Finding 14 of controller.md: addresses for Services are added to a running cluster.
+    #[test]
+    fn further_addresses_are_claimed_and_none_released() {
+        let (mut cluster, mut seen) = (cluster(), Vec::new());
+        until_all(&cluster, &[pool()], &mut seen).unwrap();
+        let object = |spec: &PoolAddressSpec| PoolAddress::new("x", spec.clone());
+        let missing = |cluster: &TenantCluster, seen: &[PoolAddressSpec]| {
+            let own: Vec<PoolAddress> = seen.iter().map(object).collect();
+            further_vips(cluster, &own).unwrap()
+        };
+        assert!(missing(&cluster, &seen).is_empty());
+        cluster.spec.network.service_vips.as_mut().unwrap().count = Some(4);
+        let further = missing(&cluster, &seen);
+        assert_eq!(further.iter().map(|claim| claim.claimant.index).collect::<Vec<_>>(), [2, 3]);
+        while let ClaimStep::Make(made, _) = next_claim(&further, &[pool()], &*seen, 0).unwrap() {
+            seen.push(made.spec);
+        }
+        assert_eq!((missing(&cluster, &seen), seen.len()), (Vec::new(), 8));
+
+        // The spec names other addresses: one that the cluster has, and one that it lacks.
+        let range = AddressRange { first: "192.168.10.26".to_owned(), last: "192.168.10.27".to_owned() };
+        cluster.spec.network.service_vips =
+            Some(ServiceVips { ranges: Some(vec![range]), pool_ref: None, count: None });
+        let further = missing(&cluster, &seen);
+        assert_eq!(further.len(), 1);
+        assert_eq!((further[0].claimant.index, &further[0].from), (4, &Source::Named([192, 168, 10, 27].into())));
+        let has = ["192.168.10.25", "192.168.10.26"].map(str::to_owned);
+        let words = kept_vips(&cluster, &has).unwrap();
+        assert!(words.ends_with("use them: 192.168.10.25"), "{words}");
+        assert_eq!(kept_vips(&cluster, &has[1..]), None);
+        cluster.spec.network.service_vips = None;
+        assert!(kept_vips(&cluster, &has[1..]).is_some() && missing(&cluster, &seen).is_empty());
     }
 
     #[test]

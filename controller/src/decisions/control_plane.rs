@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use anyhow::Context;
+use contract::configure::Properties;
 use contract::deployer::PrivateKey;
 use contract::finding::Severity;
 use contract::form::{self, SecretNeed};
@@ -47,6 +48,8 @@ pub struct Secrets {
     pub console_password_hash: Option<Zeroizing<String>>,
     /// User and password of the server for snapshots.
     pub backup: Option<(Zeroizing<String>, Zeroizing<String>)>,
+    /// The version of each Secret, by its name.
+    pub versions: BTreeMap<String, String>,
 }
 
 /// The deployer's key, and the secret of a cluster's control-plane nodes.
@@ -177,6 +180,19 @@ impl NodeSettings<'_> {
         ]);
         let told = told.into_iter().filter(|(_, value)| !value.is_empty());
         Ok(told.map(|(key, value)| (key.to_owned(), value)).collect())
+    }
+
+    /// The properties that can change while the cluster runs and that follow from the spec. An unset one is empty. All control-plane
+    /// nodes have the same values.
+    ///
+    /// # Errors
+    /// As [`Self::form`], or there is no node.
+    pub fn changeable(&self) -> anyhow::Result<Properties> {
+        let mut form = self.form(self.nodes.first().context("there are no control-plane nodes")?)?;
+        let can_change = keys::table().iter().filter(|property| property.changeable && !property.spec.is_empty());
+        let with_value =
+            |property: &keys::Property| (property.key.to_owned(), form.remove(property.key).unwrap_or_default());
+        Ok(Properties { properties: can_change.map(with_value).collect() })
     }
 
     /// The addresses for Services that the cluster has claimed. Addresses that the spec names later are left out: others may have
@@ -377,6 +393,7 @@ mod tests {
                 "$y$j9T$F5Jx5fExrKuPp53xLKQ..1$xepEX7DgsiGhAJPJyekJSrQ8hX9NhEaSi66Ij4USOM2\n",
             )),
             backup: Some((secret("shop"), secret("p@ss/word"))),
+            ..Secrets::default()
         };
         let form = told(&whole, &secrets, |told| told.form(&nodes()[1])).unwrap();
         for (key, value) in [
@@ -440,6 +457,7 @@ mod tests {
         let given = Secrets {
             console_password_hash: Some(secret("$y$j9T$salt$hash\n")),
             backup: Some((secret("shop"), secret("word"))),
+            ..Secrets::default()
         };
         let form = told(&cluster, &given, |told| told.form(&nodes()[0])).unwrap();
         assert_eq!(form[keys::CONSOLE_PASSWORD_HASH], "$y$j9T$salt$hash");

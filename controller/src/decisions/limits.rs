@@ -74,12 +74,14 @@ impl ResourceUsage {
     }
 }
 
-/// The addresses of a cluster for its endpoint and its Services.
+/// The addresses of a cluster for its endpoint and its Services. Those that it has stay, even if its spec names fewer.
 fn vips(cluster: &TenantCluster) -> u64 {
-    let Some(vips) = &cluster.spec.network.service_vips else { return 1 };
+    let has = cluster.resolved().map_or(0, |resolved| resolved.service_vips.len() as u64);
+    let Some(vips) = &cluster.spec.network.service_vips else { return 1 + has };
     let number = |address: &str| address.parse::<Ipv4Addr>().map_or(0, u32::from);
     let size = |range: &AddressRange| u64::from(number(&range.last).saturating_sub(number(&range.first))) + 1;
-    1 + u64::from(vips.count.unwrap_or_default()) + vips.ranges.iter().flatten().map(size).sum::<u64>()
+    let named = u64::from(vips.count.unwrap_or_default()) + vips.ranges.iter().flatten().map(size).sum::<u64>();
+    1 + named.max(has)
 }
 
 /// A Provider's limits or a Tenant's quota, and what of it is taken.
@@ -218,6 +220,21 @@ impl ClusterInventory {
     pub fn budgets_before(&self, provider: &Provider, cluster: &TenantCluster) -> Vec<Budget> {
         let namespace = cluster.namespace().unwrap_or_default();
         self.bounds(provider, &namespace, |scope| self.taken_before(cluster, scope))
+    }
+
+    /// Why the bounds have no room for `further` addresses for Services of a cluster that has `held` ones.
+    pub fn denied_vips(
+        &self,
+        provider: &Provider,
+        cluster: &TenantCluster,
+        (held, further): (usize, usize),
+    ) -> Option<Obstacle> {
+        let budgets = self.budgets(provider, &cluster.namespace().unwrap_or_default(), |_| true);
+        let of = |vips| ResourceUsage { vips, ..ResourceUsage::default() };
+        // Its spec names the further ones, so they count already.
+        let counted = self.clusters.iter().find(|it| key_of(it) == key_of(cluster)).map_or(0, vips);
+        let others = with_usage(&budgets, |used| used.without(of(counted)));
+        growth(&others, of(1 + held as u64), of(1 + held as u64 + further as u64))
     }
 
     fn bounds(&self, provider: &Provider, namespace: &str, taken: impl Fn(Scope<'_>) -> ResourceUsage) -> Vec<Budget> {
@@ -698,6 +715,27 @@ mod tests {
         assert_eq!(why(&seen, 0, cluster(7)), None);
         all[0].0.metadata.namespace = Some("team-taken".to_owned());
         assert_eq!(seen.budgets_before(&provider(), &all[0].0), [], "red has no quota");
+    }
+
+    // Findings 14 and 16 of controller.md: a running cluster claims further addresses within its quota.
+    #[test]
+    fn quota_counts_further_addresses_of_a_running_cluster() {
+        let (mut cluster, machines) = tenant("shop", 3, 60);
+        cluster.spec.network.service_vips.as_mut().unwrap().count = Some(5);
+        let mut seen = tenants(&[(cluster.clone(), machines)]);
+        let mut why = |most| {
+            seen.tenants = vec![team(Quota { addresses: Some(most), ..Quota::default() })];
+            seen.denied_vips(&provider(), &cluster, (2, 3)).map(|why| (why.reason, why.message))
+        };
+        assert_eq!(why(9), None, "three nodes, the endpoint and five Services");
+        let (reason, words) = why(8).unwrap();
+        assert_eq!(reason, TenantClusterReason::QuotaExceeded);
+        assert_eq!(words, "clusters of the Tenant blue may have 8 addresses: 3 are taken, and 6 wanted");
+        let service_vips = (5..9).map(|last| format!("192.168.10.{last}")).collect();
+        let resolved = Some(crate::objects::Resolved { service_vips, ..Default::default() });
+        cluster.status = Some(TenantClusterStatus { resolved, ..TenantClusterStatus::default() });
+        cluster.spec.network.service_vips = None;
+        assert_eq!(vips(&cluster), 5, "what it has stays");
     }
 
     #[test]

@@ -35,6 +35,7 @@ mod repair;
 mod replace;
 mod resize;
 mod resolved;
+mod settings_plan;
 mod sizes;
 mod spread;
 mod swap_progress;
@@ -57,7 +58,9 @@ pub use self::adoption::{
 pub use self::capacity::{capacity, workers_that_fit};
 pub use self::catalog::{Offer, catalog, missing_names};
 pub use self::change::{Change, ObservedCluster, asked, blocked, lowest_minor, raise_name, with_size};
-pub use self::claims::{AllocatedAddresses, Claim, ClaimStep, Source, claimant, claims, left_over, next_claim};
+pub use self::claims::{
+    AllocatedAddresses, Claim, ClaimStep, Source, claimant, claims, further_vips, kept_vips, left_over, next_claim,
+};
 pub use self::cluster::{
     CreationInputs, CreationStep, DeletionInputs, DeletionStep, KeysSeen, creation_step, deletion_step, is_begun,
     is_due, is_due_after, is_kept, is_leaving, unchanged,
@@ -72,7 +75,7 @@ pub use self::limits::{
     pool_allowance,
 };
 pub use self::node_image::{ImageConditions, TemplateInventory, image_conditions, next_phase, phase};
-pub use self::node_settings::{node_settings_hashes, unapplied_settings};
+pub use self::node_settings::{node_settings_hashes, pending_settings};
 pub use self::observed::Observed;
 pub use self::obstacle::Obstacle;
 pub use self::owned::{
@@ -93,6 +96,7 @@ pub use self::repair::{Repairs, forget_old_illness, repaired, repairs};
 pub use self::replace::{LostNode, ReplacementInputs, ReplacementStep, lost_node, noted};
 pub use self::resize::NodeSizes;
 pub use self::resolved::{ResolveInputs as NamedBySpec, resolved, standing, suits};
+pub use self::settings_plan::{AskedNode, SettingsStep, next_setting, with_present_vips};
 pub use self::sizes::{pinned_size, seen_size, wanted_size};
 pub use self::spread::{zone_of_next, zones_of_pool};
 pub use self::swap_progress::{

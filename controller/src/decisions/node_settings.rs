@@ -1,5 +1,5 @@
-//! The fields of a spec that control-plane nodes are created with, and which of them have changed since: changes do not reach
-//! existing nodes. Does not know how the settings reach the nodes; see `control_plane.rs`.
+//! The fields of a spec that become settings of nodes, and which of them nodes do not have yet. Does not know how the settings reach
+//! new nodes (`control_plane.rs`) or existing ones (`settings_plan.rs`).
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,8 +11,11 @@ use sha2::{Digest, Sha256};
 
 use crate::objects::{Backup, TenantClusterSpec};
 
-/// The fields of a spec that control-plane nodes are created with: field, OVF property and value. The table of properties names
-/// the fields. A reference is the name of its object. Defaults from their IPPool do not count, nor the content of Secrets.
+/// The fields that name Secrets.
+const SECRETS: [&str; 2] = ["backup.credentialsRef", "site.consolePasswordRef"];
+
+/// The fields of a spec that become settings of nodes: field, OVF property and value. The table of properties names the fields. A
+/// reference is the name of its object. Defaults from their IPPool do not count.
 pub(super) fn fields(spec: &TenantClusterSpec) -> Vec<(&'static str, &'static Property, Value)> {
     let whole = json!(spec);
     let value = |field: &str| {
@@ -41,11 +44,24 @@ fn pace(backup: Option<&Backup>) -> Option<String> {
     (default != Some(every)).then(|| every.to_string())
 }
 
-/// The settings that control-plane nodes are created with, by field: the SHA-256 of each value. Unset fields are left out.
-pub fn node_settings_hashes(spec: &TenantClusterSpec) -> BTreeMap<String, String> {
+/// The settings of control-plane nodes by field: the SHA-256 of each value. Unset fields are left out. `versions` are those of the
+/// named Secrets, and have entries of their own: a change of their content is a change of the setting, and the field's own entry
+/// stays the name of the Secret. The status does not show their content.
+pub fn node_settings_hashes(spec: &TenantClusterSpec, versions: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let is_given = |value: &Value| !value.is_null() && *value != json!([]);
     let given = fields(spec).into_iter().filter(|(_, _, value)| is_given(value));
-    given.map(|(field, _, value)| (field.to_owned(), hash(&value))).collect()
+    let mut hashes: BTreeMap<String, String> = BTreeMap::new();
+    for (field, _, value) in given {
+        let version = value.as_str().and_then(|name| versions.get(name)).filter(|_| SECRETS.contains(&field));
+        hashes.extend(version.map(|version| (content(field), hash(&json!(version)))));
+        hashes.insert(field.to_owned(), hash(&value));
+    }
+    hashes
+}
+
+/// The entry for the version of the Secret that a field names.
+fn content(field: &str) -> String {
+    format!("{field}.content")
 }
 
 fn hash(value: &Value) -> String {
@@ -56,35 +72,17 @@ fn hash(value: &Value) -> String {
     })
 }
 
-/// The fields that differ from the settings that control-plane nodes were created with, and what the operator can do. `None` if
-/// no field differs, or if no settings are recorded because no node exists yet.
-pub fn unapplied_settings(spec: &TenantClusterSpec, told: &BTreeMap<String, String>) -> Option<String> {
-    if told.is_empty() {
-        return None;
-    }
-    let (now, mut by_hand, mut never) = (node_settings_hashes(spec), Vec::new(), Vec::new());
-    for (field, property, _) in fields(spec) {
-        if now.get(field) == told.get(field) {
-            continue;
-        }
-        let list = if property.changeable { &mut by_hand } else { &mut never };
-        list.push(field);
-    }
-    let is_of_workers = by_hand.iter().any(|field| field.starts_with("site."));
-    let mut words = vec!["control-plane nodes use the settings that they were created with".to_owned()];
-    if !by_hand.is_empty() {
-        let fields = by_hand.join(", ");
-        words.push(format!(
-            "{fields}: change it on each of them with `kaas-agent configure`, which this condition does not see"
-        ));
-    }
-    if is_of_workers {
-        words.push("workers that are created from now on have it, existing workers do not".to_owned());
-    }
-    if !never.is_empty() {
-        words.push(format!("{}: it never changes in a cluster", never.join(", ")));
-    }
-    (words.len() > 1).then(|| words.join("; "))
+/// The fields whose values nodes do not have yet. `recorded` are the hashes of the values that they have. None if no settings are
+/// recorded, because no node exists yet.
+pub fn pending_settings(
+    spec: &TenantClusterSpec,
+    versions: &BTreeMap<String, String>,
+    recorded: &BTreeMap<String, String>,
+) -> Vec<&'static str> {
+    let now = node_settings_hashes(spec, versions);
+    let is_other = |entry: &str| now.get(entry) != recorded.get(entry);
+    let differs = |field: &&str| !recorded.is_empty() && (is_other(field) || is_other(&content(field)));
+    fields(spec).into_iter().map(|(field, ..)| field).filter(differs).collect()
 }
 
 #[cfg(test)]
@@ -106,6 +104,14 @@ mod tests {
     fn backup(spec: &mut TenantClusterSpec) -> &mut Backup {
         let (every, target) = ("6h".to_owned(), "https://backup.example.com/shop/".to_owned());
         spec.backup.get_or_insert(Backup { every, target, credentials_ref: None, recovery_public_key: None })
+    }
+
+    fn hashes(spec: &TenantClusterSpec) -> BTreeMap<String, String> {
+        node_settings_hashes(spec, &BTreeMap::new())
+    }
+
+    fn pending(spec: &TenantClusterSpec, recorded: &BTreeMap<String, String>) -> Vec<&'static str> {
+        pending_settings(spec, &BTreeMap::new(), recorded)
     }
 
     fn whole() -> TenantClusterSpec {
@@ -158,10 +164,11 @@ mod tests {
     }
 
     #[test]
-    fn message_names_exactly_the_changed_field() {
+    fn exactly_the_changed_field_is_pending() {
         let spec = whole();
-        let pinned = node_settings_hashes(&spec);
-        assert_eq!(unapplied_settings(&spec, &pinned), None);
+        let pinned = hashes(&spec);
+        assert_eq!(pending(&spec, &pinned), [""; 0]);
+        assert!(fields(&spec).iter().all(|(_, property, _)| property.changeable), "nodes can get it while they run");
         let edits: [(&str, Edit); 22] = [
             ("addons.clusterDns", |it| it.add_ons.cluster_dns = false),
             ("addons.clusterMetrics", |it| it.add_ons.cluster_metrics = false),
@@ -196,26 +203,38 @@ mod tests {
         for (field, edit) in edits {
             let mut changed = spec.clone();
             edit(&mut changed);
-            let words = unapplied_settings(&changed, &pinned).unwrap_or_else(|| panic!("{field} is passed over"));
-            let is_named = |field: &str| words.contains(&format!(" {field}:"));
-            assert!(is_named(field), "{field}: {words}");
-            assert!(all.iter().all(|other| *other == field || !is_named(other)), "{field}: {words}");
-            let property = fields(&spec).iter().find(|it| it.0 == field).unwrap().1;
-            assert_eq!(words.contains("`kaas-agent configure`"), property.changeable, "{field}: {words}");
+            assert_eq!(pending(&changed, &pinned), [field]);
+            assert_eq!(pending(&changed, &hashes(&changed)), [""; 0], "{field}");
         }
+    }
+
+    // Finding 14 of controller.md: a changed content of a named Secret was never noticed.
+    #[test]
+    fn version_of_a_named_secret_counts() {
+        let mut spec = whole();
+        spec.site.console_password_ref = Some(Reference::to("console"));
+        let of = |version: &str| -> BTreeMap<String, String> { [("console".to_owned(), version.to_owned())].into() };
+        let pinned = node_settings_hashes(&spec, &of("1"));
+        assert_eq!(pending_settings(&spec, &of("1"), &pinned), [""; 0]);
+        assert_eq!(pending_settings(&spec, &of("2"), &pinned), ["site.consolePasswordRef"]);
+        assert_eq!(
+            pending_settings(&spec, &of("1"), &hashes(&spec)),
+            ["site.consolePasswordRef"],
+            "of an earlier version"
+        );
     }
 
     /// A backup without an interval has the nodes' default.
     #[test]
     fn default_snapshot_interval_is_left_out() {
         let mut spec = whole();
-        let pinned = node_settings_hashes(&spec);
+        let pinned = hashes(&spec);
         assert!(pinned.contains_key("backup.target") && !pinned.contains_key("backup.every"));
         let read: Backup = serde_json::from_value(json!({"target": "https://backup.example.com/shop/"})).unwrap();
         assert_eq!(Some(&read), spec.backup.as_ref(), "an object that says no pace has the default");
         for every in ["6h", "360m"] {
             backup(&mut spec).every = every.to_owned();
-            assert_eq!((pace(spec.backup.as_ref()), unapplied_settings(&spec, &pinned)), (None, None), "{every}");
+            assert_eq!((pace(spec.backup.as_ref()), pending(&spec, &pinned)), (None, Vec::new()), "{every}");
         }
         for (every, told) in
             [("15m", "15m"), ("24h", "1d"), ("1d", "1d"), ("168h", "7d"), ("5m", "5m"), ("soon", "soon")]
@@ -233,15 +252,15 @@ mod tests {
         (changed.paused, changed.upgrade.gate_seconds) = (true, 60);
         changed.maintenance.window = text("Sat 02:00-06:00");
         (changed.image, changed.version) = (text("kaas-tenant-0.3.0"), "1.37".to_owned());
-        assert_eq!(unapplied_settings(&changed, &node_settings_hashes(&spec)), None);
+        assert_eq!(pending(&changed, &hashes(&spec)), [""; 0]);
         changed.pod_security = PodSecurity::Privileged;
-        assert_eq!(unapplied_settings(&changed, &BTreeMap::new()), None);
+        assert_eq!(pending(&changed, &BTreeMap::new()), [""; 0]);
     }
 
     /// If a hash of recorded settings changed, each cluster would report a difference that does not exist.
     #[test]
     fn hashes_of_recorded_settings_stay_the_same() {
-        let told = node_settings_hashes(&cluster().spec);
+        let told = hashes(&cluster().spec);
         for (field, hash) in [
             ("podSecurity", "sha256:df1912786a1008385da3992614e8d95a5a0a0e48fa3a10d933169148f9e158a3"),
             ("site.ntpServers", "sha256:d0ff5b30c776a0166a39beb38acff66b58272adf87d3db4ceed370a177229e39"),

@@ -136,7 +136,7 @@ mod tests {
     /// A new reason becomes a Warning by default. Add it to this list if the operator has to act, otherwise to [`ON_ITS_WAY`].
     #[test]
     fn each_negative_reason_is_classified() {
-        const GRAVE: [&str; 53] = [
+        const GRAVE: [&str; 54] = [
             "AddressesMissing",
             "AdoptionRequired",
             "AwaitingCommit",
@@ -180,6 +180,7 @@ mod tests {
             "RangesOverlap",
             "ReferenceMissing",
             "SecretMissing",
+            "SettingsRefused",
             "SomeMissing",
             "TooMany",
             "TooManyUnhealthy",

@@ -70,7 +70,7 @@ pub fn needed_secrets(cluster: &TenantCluster) -> Vec<NeededSecret> {
 /// without a right to read it.
 pub fn is_input(kind: Option<&str>, needed: &NeededSecret, cluster: &TenantCluster) -> bool {
     let is_kept = |resolved: &Resolved| {
-        let (told, now) = (&resolved.node_settings, node_settings_hashes(&cluster.spec));
+        let (told, now) = (&resolved.node_settings, node_settings_hashes(&cluster.spec, &BTreeMap::new()));
         let is_same = |field: &&str| now.contains_key(*field) && now.get(*field) == told.get(*field);
         is_begun(cluster) && !resolved.requires_input_type && needed.fields.iter().all(is_same)
     };
@@ -403,7 +403,10 @@ mod tests {
         assert!(is_read(&cluster, INPUT_TYPE) && !is_read(&cluster, "Opaque"));
         let deployment =
             serde_json::json!({"cluster": "shop", "lifecycle": "Active", "image": {"name": "kaas-tenant 0.2.0"}});
-        let resolved = Resolved { node_settings: node_settings_hashes(&cluster.spec), ..Resolved::default() };
+        // Nodes got its content later: it is recorded with its version.
+        let versions = BTreeMap::from([("shop-backup".to_owned(), "1".to_owned())]);
+        let node_settings = node_settings_hashes(&cluster.spec, &versions);
+        let resolved = Resolved { node_settings, ..Resolved::default() };
         let status = serde_json::json!({"deployment": deployment, "resolved": resolved});
         cluster.status = Some(serde_json::from_value(status).unwrap());
         assert!(is_read(&cluster, "Opaque"), "named before the type existed");

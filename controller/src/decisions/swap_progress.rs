@@ -286,10 +286,10 @@ fn is_left_half_raised(operation: &Operation) -> bool {
 /// the next minor version, and `resume` continues with the others. If an Operation is not understood, its outcome counts.
 fn is_under_way(operation: &Operation) -> bool {
     match (operation.spec.kind, SwapProgress::of(operation)) {
+        // Settings do not depend on a snapshot, and the replacement of a node has no way back.
+        (OperationKind::Configure | OperationKind::ReplaceNode, _) => false,
         (OperationKind::ImageSwap, Ok(swapping)) => swapping.is_some_and(|swapping| swapping.is_open()),
         (OperationKind::ImageSwap, Err(_)) | (OperationKind::KubernetesUpgrade, _) => !is_over(operation),
-        // It has no way back.
-        (OperationKind::ReplaceNode, _) => false,
     }
 }
 
@@ -307,7 +307,7 @@ fn own_file(operation: &Operation) -> Option<String> {
             plan.map(before_swap)
         }
         OperationKind::KubernetesUpgrade => spec.to_version.as_deref().map(before_kubernetes),
-        OperationKind::ReplaceNode => None,
+        OperationKind::Configure | OperationKind::ReplaceNode => None,
     }
 }
 
@@ -316,6 +316,7 @@ fn is_over(operation: &Operation) -> bool {
     let noted = operation.status.as_ref().and_then(|status| status.outcome.as_deref());
     match operation.spec.kind {
         OperationKind::KubernetesUpgrade | OperationKind::ReplaceNode => noted == Some("done"),
+        OperationKind::Configure => noted.is_some(),
         OperationKind::ImageSwap => match SwapProgress::of(operation) {
             Ok(swapping) => {
                 matches!(swapping.and_then(|swapping| swapping.ending()), Some(Ending::Committed | Ending::RolledBack))

@@ -98,6 +98,26 @@ pub struct OperationSpec {
     pub plan: Option<Value>,
 }
 
+impl OperationSpec {
+    /// The plan of a change of this cluster, without images, sizes and versions.
+    pub fn of(cluster: &str, kind: OperationKind, cluster_generation: i64, steps: Vec<PlannedStep>) -> Self {
+        Self {
+            cluster_ref: Reference::to(cluster),
+            kind,
+            from_image: None,
+            to_image: None,
+            from_size: None,
+            to_size: None,
+            to_class: None,
+            from_version: None,
+            to_version: None,
+            cluster_generation,
+            steps,
+            plan: None,
+        }
+    }
+}
+
 fn operation_rules() -> Vec<Value> {
     vec![
         unchanged("a plan stays as it was decided: change the TenantCluster instead"),
@@ -136,6 +156,8 @@ pub enum OperationKind {
     KubernetesUpgrade,
     /// Replaces a lost control-plane node by a new VM. It cannot be rolled back or abandoned.
     ReplaceNode,
+    /// Changes settings of the control-plane nodes, one node after the other.
+    Configure,
 }
 
 /// A step of a plan.
@@ -277,6 +299,8 @@ reasons! {
         RolledBack = False,
         /// The operator ended the Operation where it was, with `kaas.local/do` and `abandon`.
         Abandoned = False,
+        /// A node refuses the settings; the message has its words. All nodes have their former settings.
+        Refused = False,
         /// The Operation has not ended.
         NotEnded = Unknown,
     }

@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::reference::Reference;
 use super::shapes;
 
-/// The settings of their site that nodes are created with. A change applies to workers that are created later, and not to
-/// existing nodes.
+/// The settings of their site that nodes have. A change reaches running nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Site {

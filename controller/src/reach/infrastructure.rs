@@ -12,7 +12,7 @@ use contract::kubeconfig::HANDED_OVER_HOURS;
 use fleet::control_plane::{ByKey, Guests};
 use fleet::hypervisor::Hypervisor;
 use fleet::lease::Snapshots;
-use fleet::nodes::{AddOnSeen, Client, Credentials, Deployer};
+use fleet::nodes::{AddOnSeen, Client, ConfigureAnswer, Credentials, Deployer};
 use fleet::upgrade::Nodes;
 use fleet::workers::Cluster;
 use zeroize::Zeroizing;
@@ -56,17 +56,17 @@ pub trait Infrastructure: Send + Sync {
     /// The kubeconfig is invalid, or the cluster does not answer or sign.
     async fn issue(&self, kubeconfig: &str, user: &str, makes: bool) -> anyhow::Result<Zeroizing<String>>;
 
-    /// Changes properties of a control-plane node, and returns what it has now. `None` if its image is older and has no such
-    /// route.
+    /// Changes properties of a control-plane node. `dry_run` only checks the change.
     ///
     /// # Errors
-    /// The kubeconfig is invalid, or the node does not answer or refuses.
+    /// The kubeconfig is invalid, or the node does not answer.
     async fn configure(
         &self,
         kubeconfig: &str,
         node: Ipv4Addr,
         asked: &Properties,
-    ) -> anyhow::Result<Option<Properties>>;
+        dry_run: bool,
+    ) -> anyhow::Result<ConfigureAnswer>;
 
     /// A client of a cluster that fleet uses for upgrades of its control-plane nodes.
     ///
@@ -119,8 +119,9 @@ impl Infrastructure for Providers {
         kubeconfig: &str,
         node: Ipv4Addr,
         asked: &Properties,
-    ) -> anyhow::Result<Option<Properties>> {
-        self.client(kubeconfig)?.configure(node, asked).await
+        dry_run: bool,
+    ) -> anyhow::Result<ConfigureAnswer> {
+        self.client(kubeconfig)?.configure(node, asked, dry_run).await
     }
 
     fn nodes(&self, kubeconfig: &str) -> anyhow::Result<Arc<dyn Nodes>> {

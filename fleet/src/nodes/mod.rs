@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
-use contract::configure::{self, Properties};
+use contract::configure::{self, ConfigureRefusal, Configured, Properties};
 use contract::ports;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -67,6 +67,17 @@ pub struct Client {
 
 /// The default type of a request's body.
 const JSON: &str = "application/json";
+
+/// A node's answer to a change of its properties.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConfigureAnswer {
+    /// It was changed, or was checked and can be changed.
+    Configured(Configured),
+    /// Nothing was changed.
+    Refused(ConfigureRefusal),
+    /// The node's image is older than the route.
+    UnknownRoute,
+}
 
 #[derive(Clone, Debug)]
 pub struct Answer {
@@ -293,16 +304,31 @@ impl Client {
         self.ask(Method::GET, &format!("https://{node}/v1/status"), JSON, None).await
     }
 
-    /// Changes properties of a node, and returns what it has now. `None` if its image is older and has no such route.
+    /// Changes properties of a node. `dry_run` only checks the change.
     ///
     /// # Errors
-    /// If the node cannot be reached or trusted, or refuses.
-    pub async fn configure(&self, node: Ipv4Addr, asked: &Properties) -> anyhow::Result<Option<Properties>> {
-        let answer = self.ask_node(node, Method::POST, configure::PATH, Some(&serde_json::to_value(asked)?)).await?;
+    /// If the node cannot be reached or trusted, or fails.
+    pub async fn configure(
+        &self,
+        node: Ipv4Addr,
+        asked: &Properties,
+        dry_run: bool,
+    ) -> anyhow::Result<ConfigureAnswer> {
+        let path = if dry_run { format!("{}?{}", configure::PATH, configure::DRY_RUN) } else { configure::PATH.into() };
+        let answer = self.ask_node(node, Method::POST, &path, Some(&serde_json::to_value(asked)?)).await?;
         match StatusCode::from_u16(answer.status) {
-            Ok(StatusCode::OK) => answer.json().map(Some),
-            Ok(StatusCode::NOT_FOUND) => Ok(None),
-            _ => anyhow::bail!("{node} refuses to change its properties: {}", answer.refusal()),
+            // Values go back to nodes as they are. They may be secrets, so errors do not show them.
+            Ok(StatusCode::OK) => {
+                let configured = serde_json::from_slice(&answer.body).context("understanding a node's properties")?;
+                Ok(ConfigureAnswer::Configured(configured))
+            }
+            Ok(StatusCode::CONFLICT) => {
+                let refusal: ConfigureRefusal =
+                    serde_json::from_slice(&answer.body).context("understanding why a node refuses")?;
+                Ok(ConfigureAnswer::Refused(ConfigureRefusal { reason: told(&refusal.reason), ..refusal }))
+            }
+            Ok(StatusCode::NOT_FOUND) => Ok(ConfigureAnswer::UnknownRoute),
+            _ => anyhow::bail!("{node} cannot change its properties: {}", answer.refusal()),
         }
     }
 

@@ -1,6 +1,7 @@
 //! JSON Schemas of the commands' outputs for scripts, and of the answers of a node's endpoint. They come from the types that are
 //! written.
 
+use contract::configure::{ConfigureRefusal, Configured};
 use contract::deployer::Issued;
 use contract::node::Node;
 use contract::swap::Rejection;
@@ -51,6 +52,8 @@ pub fn schemas() -> Vec<OutputSchema> {
                 "tenant delete --dry-run",
             ],
         ),
+        of::<Configured>("endpoint-configure", &[]),
+        of::<ConfigureRefusal>("endpoint-configure-refusal", &[]),
         of::<Issued>("endpoint-deployer", &[]),
         of::<Node>("endpoint-node", &[]),
         of::<Rejection>("endpoint-rejection", &[]),

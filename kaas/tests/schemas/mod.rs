@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+use contract::codes;
+use contract::configure::{ConfigureRefusal, Configured};
 use contract::deployer::Issued;
+use contract::finding::Findings;
 use contract::node::Node;
 use kaas::commands::schemas::schemas;
 use serde_json::{Value, json};
@@ -85,7 +88,13 @@ fn json_outputs_match_their_schemas() {
     for (name, command) in samples {
         fits(name, &bed.json(0, command));
     }
-    let endpoint = ["endpoint-deployer", "endpoint-node", "endpoint-rejection"];
+    let endpoint = [
+        "endpoint-configure",
+        "endpoint-configure-refusal",
+        "endpoint-deployer",
+        "endpoint-node",
+        "endpoint-rejection",
+    ];
     let others = IN_OTHER_TESTS.iter().filter(|(name, test)| test.contains(&format!("fits(\"{name}\", &")));
     let sampled = samples.iter().chain(others).map(|(name, _)| *name).chain(endpoint);
     let all = schemas();
@@ -111,6 +120,14 @@ fn endpoint_answers_match_their_schemas() {
         ends: 1_800_000_000,
     };
     fits("endpoint-deployer", &serde_json::to_value(issued).unwrap());
+    let finding = codes::PROPERTY_UNKNOWN.finding("later", "no property has this name", "Remove it");
+    let findings = Findings::from(finding);
+    let (properties, changed) = ([("later".to_owned(), String::new())].into(), vec!["ntp-servers".to_owned()]);
+    let configured = Configured { properties, changed, applied: true, findings: findings.clone() };
+    fits("endpoint-configure", &serde_json::to_value(&configured).unwrap());
+    let (code, reason) = (codes::PROPERTY_UNKNOWN.code.to_owned(), findings.to_string());
+    let refusal = ConfigureRefusal { code, reason, properties: configured.properties, findings };
+    fits("endpoint-configure-refusal", &serde_json::to_value(refusal).unwrap());
     let refused = include_str!("../../../contract/testdata/refused.json");
     fits("endpoint-rejection", &serde_json::from_str(refused).unwrap());
 }

@@ -31,8 +31,8 @@ pub mod long {
     use super::*;
 
     /// From two OVAs to a running application: a control cluster from one file, then a Provider, an image and a tenant cluster as
-    /// objects. Its server answers while workers are added and removed, and while the control cluster is off. A deletion leaves one VM,
-    /// whose Machine says `KeepVM`.
+    /// objects. Its server answers while workers are added and removed, a setting changes, and the control cluster is off. A deletion
+    /// leaves one VM, whose Machine says `KeepVM`.
     pub fn objects_create_scale_and_delete_a_tenant() {
         let site = Site::up("objects");
         let control = FileCluster::one(&site, &find_ova(&named_ova()).unwrap());
@@ -58,6 +58,22 @@ pub mod long {
             });
             assert_eq!(figures.failed, 0, "{figures}");
         }
+
+        // Finding 14 of controller.md: a setting reaches running nodes by the object.
+        let cluster = "/apis/kaas.local/v1alpha1/namespaces/default/tenantclusters/shop";
+        let figures = requested("a changed setting", &|| {
+            objects.change(cluster, &json!({"spec": {"site": {"searchDomains": ["lab.example.com"]}}}));
+            site.wait("all nodes to use the search domain", FORMING, || {
+                let domains = nodes.map(|node| site.try_inside(node, &["resolvectl", "domain"]));
+                Ok(domains.into_iter().all(|said| said.is_ok_and(|said| said.contains("lab.example.com"))))
+            });
+            site.wait("the cluster to be up to date", MOMENT, || {
+                let status = objects.ask(cluster)?["status"].clone();
+                let is_current = |it: &Value| it["type"] == "UpToDate" && it["status"] == "True";
+                Ok(status["conditions"].as_array().into_iter().flatten().any(is_current))
+            });
+        });
+        assert_eq!(figures.failed, 0, "{figures}");
 
         // It does not need the control cluster.
         objects.control_is("-off");

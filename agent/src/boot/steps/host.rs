@@ -8,7 +8,6 @@ use contract::finding::{Finding, Findings};
 use contract::image;
 
 use super::{StepContext, StepError, StepOutcome};
-use crate::boot::reconfigure;
 use crate::cluster::addons;
 use crate::cluster::firewall::Rules;
 use crate::cluster::kubernetes::kubeadm;
@@ -24,6 +23,7 @@ use crate::intake::config::Config;
 use crate::intake::environment::guestinfo::{GuestInfo, Scrubbed};
 use crate::intake::environment::medium;
 use crate::intake::preflight::Clock;
+use crate::node::reconfigure;
 use crate::system::{access, clock, host_clock, hostname, network, proxy, time, trust};
 
 impl StepContext {

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::rights::{NODE_READER, binding, renewed};
 use crate::cluster::join::published::{self, PublishedCluster};
+use crate::cluster::join::settings;
 use crate::cluster::kubernetes::NODES;
 use crate::intake::config::ControlPlane;
 
@@ -15,7 +16,8 @@ use crate::intake::config::ControlPlane;
 ///
 /// A worker gets only what its pods could learn anyway, and its own node. With the kubelet's certificate, its only one,
 /// it reads nodes, services and endpoints for the pod network and kube-proxy. It may write what Kubernetes lets a node
-/// write. A process that breaks out of a pod gets no more than that.
+/// write. It also reads the settings of workers, which it has itself ([`settings`]). A process that breaks out of a pod gets no more
+/// than that.
 ///
 /// kubeadm has one more binding, by which Kubernetes approves any node's certificate that is requested with a token.
 /// Here [`crate::cluster::kubernetes::approval`] approves it, and checks which node that is.
@@ -34,10 +36,10 @@ pub(super) fn objects(config: &ControlPlane, authority: &str) -> Vec<Value> {
             "metadata": {"name": "cluster-info", "namespace": "kube-public"},
             "data": {"kubeconfig": kubeconfig::without_user(&server, authority)},
         }),
-        reader(proof, "kube-public", "cluster-info"),
+        reader(proof, "kube-public", ("configmaps", "cluster-info")),
         reader_binding(proof, "kube-public", &[("User", "system:anonymous")]),
         PublishedCluster::of(cluster).object(),
-        reader(facts, "kube-system", published::NAME),
+        reader(facts, "kube-system", ("configmaps", published::NAME)),
         reader_binding(facts, "kube-system", &groups),
         binding("kubeadm:kubelet-bootstrap", "system:node-bootstrapper", &groups[..1]),
         // A joining worker sees which names and addresses are in use.
@@ -45,16 +47,22 @@ pub(super) fn objects(config: &ControlPlane, authority: &str) -> Vec<Value> {
         // An earlier image gave all nodes this right.
         renewed(cluster),
         binding("system:kaas:worker-proxier", "system:node-proxier", &groups[1..]),
+        settings::object(&settings::of(config)),
+        reader(SETTINGS, settings::NAMESPACE, ("secrets", settings::NAME)),
+        reader_binding(SETTINGS, settings::NAMESPACE, &groups[1..]),
     ]
 }
 
-/// A role that may read one ConfigMap.
-fn reader(name: &str, namespace: &str, map: &str) -> Value {
+/// The role that may read the settings for workers.
+const SETTINGS: &str = "kaas:worker-settings";
+
+/// A role that may read one object, given by its resource and name.
+fn reader(name: &str, namespace: &str, (resource, object): (&str, &str)) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "Role",
         "metadata": {"name": name, "namespace": namespace},
-        "rules": [{"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [map], "verbs": ["get"]}],
+        "rules": [{"apiGroups": [""], "resources": [resource], "resourceNames": [object], "verbs": ["get"]}],
     })
 }
 

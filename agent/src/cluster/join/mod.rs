@@ -16,6 +16,7 @@ mod discovery;
 mod judge;
 pub mod published;
 mod request;
+pub mod settings;
 #[cfg(test)]
 mod tests;
 

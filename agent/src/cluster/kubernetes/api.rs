@@ -90,8 +90,13 @@ impl Api {
 
     /// The object at a path, if there is one.
     pub(super) fn find<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<Option<T>> {
+        self.find_unless(&[404], path)
+    }
+
+    /// The object at a path. `None` if the answer has one of these codes.
+    pub(super) fn find_unless<T: DeserializeOwned>(&self, codes: &[u16], path: &str) -> anyhow::Result<Option<T>> {
         let answer = self.client.get(path)?;
-        if answer.code == 404 {
+        if codes.contains(&answer.code) {
             return Ok(None);
         }
         serde_json::from_slice(&answer::body(answer)?).map(Some).context("understanding the API server's answer")

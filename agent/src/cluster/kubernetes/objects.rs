@@ -37,6 +37,12 @@ impl Api {
         let path = path(object).context("an object without a kind or a name")?;
         self.find(&path).with_context(|| format!("asking for the {}", named(object)))
     }
+
+    /// As [`Self::like`]. Nothing if this client may not read it: an earlier image gave no such right.
+    pub fn like_if_allowed(&self, object: &Value) -> anyhow::Result<Option<Value>> {
+        let path = path(object).context("an object without a kind or a name")?;
+        self.find_unless(&[403, 404], &path).with_context(|| format!("asking for the {}", named(object)))
+    }
 }
 
 #[cfg(test)]

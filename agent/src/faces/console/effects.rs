@@ -9,12 +9,12 @@ use contract::secret::Secret;
 use super::events::{Effect, Outcome};
 use super::form::Scope;
 use super::lock::{self, Answer};
-use crate::boot::reconfigure::{self, ReconfigureResult};
 use crate::boot::reset;
 use crate::faces::bundle;
 use crate::host::bus;
 use crate::host::command::{Command, Host, Runner};
 use crate::host::platform::Platform;
+use crate::node::reconfigure::{self, ReconfigureResult};
 use crate::upgrade::swap::force_adopt;
 
 /// How many lines of the journal are shown.

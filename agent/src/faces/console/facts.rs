@@ -11,7 +11,6 @@ use contract::ports;
 use contract::role::{Role, Roles};
 use sha2::{Digest, Sha256};
 
-use crate::boot::reconfigure::Lifecycle;
 use crate::cluster::certificates;
 use crate::cluster::kubernetes::PKI;
 use crate::cluster::pki::CertificateAuthorities;
@@ -21,6 +20,7 @@ use crate::host::disk;
 use crate::host::files;
 use crate::host::image;
 use crate::intake::config::Config;
+use crate::node::reconfigure::Lifecycle;
 use crate::status::{Phase, Status};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

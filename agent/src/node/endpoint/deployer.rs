@@ -120,4 +120,4 @@ fn status_of(refused: &Rejection) -> StatusCode {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -16,11 +16,11 @@
 //! | `/v1/evacuate/<id>` | administrators | DELETE: withdraw that                        |
 //! | `/v1/kubernetes` | administrators | POST: go to the next minor version of Kubernetes, or check it |
 //! | `/v1/certificates` | administrators | POST: renew the node's certificates; 200 done, 202 under way |
-//! | `/v1/configure` | administrators | POST: change the deployer's keys                |
+//! | `/v1/configure` | administrators | POST: change properties, or check them (`?dryRun`) |
 //! | `/v1/replace-member` | administrators | POST: admit a blank VM in place of a lost control-plane node |
 //! | `/v1/deployer` | the holder of the deployer's key | POST: an administrator's certificate for that key |
 //!
-//! A refusal is a 409 with code and reason as JSON; see [`contract::swap`].
+//! A refusal is a 409 with code and reason as JSON; see [`contract::swap`] and [`contract::configure`].
 //!
 //! Callers show a client certificate of the cluster's CA. [`access`] has the rules. The server runs in a separate thread, with
 //! limits for connections, time and memory. It does not depend on how the status is made. Only routes for administrators return
@@ -55,7 +55,7 @@ use zeroize::Zeroizing;
 
 use crate::cluster::kubernetes::PKI;
 use crate::cluster::pki::{CertificateAuthorities, Leaf};
-use crate::host::{files, tls};
+use crate::host::{files, services, tls};
 use crate::intake::config::ControlPlane;
 use crate::status::Reporter;
 use crate::upgrade::swap::manager::SwapManager;
@@ -69,6 +69,8 @@ pub(crate) struct EndpointContext {
     pub reporter: Reporter,
     pub snapshots: snapshot::SnapshotTaker,
     pub swaps: SwapManager,
+    /// Restarts the agent, so that it reads changed properties.
+    pub restart: fn() -> anyhow::Result<()>,
 }
 
 /// A handle on the endpoint; clones share it. It closes with the process.
@@ -93,15 +95,21 @@ struct Open {
 
 impl Endpoint {
     pub fn new(root: &Path, reporter: Reporter) -> Self {
-        Self::with_limits(root, reporter, server::Limits::USUAL)
+        Self::with_limits(root, reporter, server::Limits::USUAL, services::restart_agent)
     }
 
-    fn with_limits(root: &Path, reporter: Reporter, limits: server::Limits) -> Self {
+    fn with_limits(
+        root: &Path,
+        reporter: Reporter,
+        limits: server::Limits,
+        restart: fn() -> anyhow::Result<()>,
+    ) -> Self {
         let context = Arc::new(EndpointContext {
             root: root.to_owned(),
             reporter,
             snapshots: snapshot::SnapshotTaker::default(),
             swaps: SwapManager::default(),
+            restart,
         });
         Self { shared: Arc::new(Shared { context, limits, seats: Arc::default(), open: Mutex::new(None) }) }
     }

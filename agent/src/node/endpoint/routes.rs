@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use contract::configure::{DRY_RUN, LARGEST};
 use hyper::body::{Body as _, Incoming};
 use hyper::{Method, Request, StatusCode};
 use tokio::time::timeout;
@@ -14,7 +15,7 @@ use super::answer::{self, Answer};
 use super::{EndpointContext, configure, deployer, metrics, renewal, replacement, snapshot, swap};
 use crate::upgrade::swap::peers;
 
-/// The longest body that is read, in bytes …
+/// The longest body that is read, in bytes, but of changes of properties …
 const LONGEST: usize = 16 << 10;
 /// … and how long it may take.
 const READING: Duration = Duration::from_secs(10);
@@ -36,6 +37,8 @@ enum Make {
     Slow(fn(&EndpointContext, &str, &[u8]) -> Answer),
     /// The same from the caller and the body, which contains the caller's proof.
     Proved(fn(&EndpointContext, &Caller, &[u8]) -> Answer),
+    /// The same from the body, which may be long. True if it is only checked.
+    Change(fn(&EndpointContext, bool, &[u8]) -> Answer),
 }
 
 const fn get(path: &'static str, right: AccessLevel, make: fn(&EndpointContext) -> Answer) -> Route {
@@ -48,6 +51,10 @@ const fn slow(method: Method, path: &'static str, make: fn(&EndpointContext, &st
 
 const fn proved(path: &'static str, make: fn(&EndpointContext, &Caller, &[u8]) -> Answer) -> Route {
     Route { method: Method::POST, path, right: AccessLevel::Anyone, make: Make::Proved(make) }
+}
+
+const fn change(path: &'static str, make: fn(&EndpointContext, bool, &[u8]) -> Answer) -> Route {
+    Route { method: Method::POST, path, right: AccessLevel::Administrator, make: Make::Change(make) }
 }
 
 const ROUTES: &[Route] = &[
@@ -64,7 +71,7 @@ const ROUTES: &[Route] = &[
     slow(Method::DELETE, "/v1/evacuate/", swap::cancel),
     slow(Method::POST, "/v1/kubernetes", swap::upgrade_kubernetes),
     slow(Method::POST, contract::renewal::PATH, renewal::answer),
-    slow(Method::POST, contract::configure::PATH, configure::answer),
+    change(contract::configure::PATH, configure::answer),
     slow(Method::POST, contract::replacement::PATH, replacement::answer),
     proved(contract::deployer::PATH, deployer::answer),
 ];
@@ -94,7 +101,15 @@ pub(super) async fn answer(context: Arc<EndpointContext>, request: Request<Incom
     if let Make::Quick(make) = route.make {
         return make(&context);
     }
-    let body = match timeout(READING, read(request.into_body())).await {
+    let (dry_run, longest) = match (route.make, request.uri().query()) {
+        // A mistyped dry run must not change anything.
+        (Make::Change(_), Some(query)) if query != DRY_RUN => {
+            return answer::line(StatusCode::BAD_REQUEST, &format!("this takes no query but {DRY_RUN}"));
+        }
+        (Make::Change(_), query) => (query.is_some(), LARGEST),
+        _ => (false, LONGEST),
+    };
+    let body = match timeout(READING, read(request.into_body(), longest)).await {
         Ok(Ok(body)) => body,
         Ok(Err(answer)) => return *answer,
         Err(_) => return answer::line(StatusCode::REQUEST_TIMEOUT, "the request's body came too slowly"),
@@ -104,6 +119,7 @@ pub(super) async fn answer(context: Arc<EndpointContext>, request: Request<Incom
         Make::Quick(make) => make(&context),
         Make::Slow(make) => make(&context, &name, &body),
         Make::Proved(make) => make(&context, &caller, &body),
+        Make::Change(make) => make(&context, dry_run, &body),
     });
     match made.await {
         Ok(answer) => answer,
@@ -140,15 +156,15 @@ fn find(method: &Method, path: &str, right: Option<AccessLevel>) -> Result<&'sta
     Ok(route)
 }
 
-async fn read(mut body: Incoming) -> Result<Vec<u8>, Box<Answer>> {
+async fn read(mut body: Incoming, longest: usize) -> Result<Vec<u8>, Box<Answer>> {
     let mut all = Vec::new();
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
         let frame = frame.map_err(|error| {
             Box::new(answer::line(StatusCode::BAD_REQUEST, &format!("the request's body broke off: {error}")))
         })?;
         if let Ok(data) = frame.into_data() {
-            if all.len() + data.len() > LONGEST {
-                let reason = format!("the request's body is longer than {LONGEST} bytes");
+            if all.len() + data.len() > longest {
+                let reason = format!("the request's body is longer than {longest} bytes");
                 return Err(Box::new(answer::line(StatusCode::PAYLOAD_TOO_LARGE, &reason)));
             }
             all.extend_from_slice(&data);

@@ -49,13 +49,14 @@ fn stage_opened(beginning: Duration, open: impl FnOnce(&Endpoint, SystemTime) ->
     let authorities = CertificateAuthorities::make(now).unwrap();
     authorities.ensure(&root.path().join("etc/kubernetes/pki")).unwrap();
     let reporter = Reporter::new(root.path(), Status::default());
-    let endpoint = Endpoint::with_limits(root.path(), reporter.clone(), server::Limits { beginning, still: HANGS });
+    let limits = server::Limits { beginning, still: HANGS };
+    let endpoint = Endpoint::with_limits(root.path(), reporter.clone(), limits, || Ok(()));
     let address = open(&endpoint, now);
     Stage { _root: root, endpoint, reporter, authorities, address }
 }
 
 impl Stage {
-    fn client(&self, group: Option<&str>) -> CertificateWithKey {
+    pub(super) fn client(&self, group: Option<&str>) -> CertificateWithKey {
         let leaf = Leaf { group: group.map(str::to_owned), ..Leaf::client("somebody") };
         leaf.issue(&self.authorities.kubernetes, SystemTime::now()).unwrap()
     }

@@ -99,7 +99,7 @@ pub struct TenantClusterSpec {
     pub control_plane: ControlPlane,
     /// The network of nodes, and the addresses inside the cluster.
     pub network: Network,
-    /// Settings of the site that nodes are created with.
+    /// Settings of the site. A change reaches running nodes.
     #[serde(default)]
     pub site: Site,
     /// The enforced level of the Pod Security Standards, for namespaces without a label of their level. `kube-system` is exempt.

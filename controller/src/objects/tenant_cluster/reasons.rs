@@ -75,7 +75,7 @@ reasons! {
         /// The cluster does not answer.
         NodesNotReached as NotReached = Unknown,
     }
-    /// Everything matches the spec: image, minor version, size, and the settings that control-plane nodes were created with.
+    /// Everything matches the spec: image, minor version, size, and the settings of control-plane nodes.
     UpToDate {
         /// Everything matches it.
         Current = True,
@@ -87,6 +87,9 @@ reasons! {
         AwaitingCommit = False,
         /// A change failed and waits for the operator; the Operation has the reason, and what can be done with `kaas.local/do`.
         ChangeFailed = False for operator,
+        /// A control-plane node refuses a setting; the message has the field and the node's words. All nodes have their former
+        /// settings. Correct the field.
+        SettingsRefused = False for operator,
         /// Something differs, and the change is blocked: the message or `Preflight` has the reason. Nothing was changed.
         ChangeBlocked = False,
         /// Something differs that this version of the controller does not change; the message names it, and what the operator can

@@ -111,7 +111,8 @@ pub struct Resolved {
     #[serde(rename = "serviceVIPs", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::service_vips")]
     pub service_vips: Vec<String>,
-    /// The settings that control-plane nodes were created with, by field of the spec: the SHA-256 of each value as JSON.
+    /// The settings that control-plane nodes have, by field of the spec: the SHA-256 of each value as JSON. A named Secret counts
+    /// with its version.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "shapes::digests")]
     pub node_settings: BTreeMap<String, String>,

@@ -35,12 +35,12 @@ const RESTING: Duration = Duration::from_secs(600);
 
 /// The objects that a cluster names, as they were read.
 pub(in crate::reconcilers) struct References {
-    provider: Option<Provider>,
-    pools: Vec<IPPool>,
+    pub(super) provider: Option<Provider>,
+    pub(super) pools: Vec<IPPool>,
     images: Vec<NodeImage>,
     class: Option<VMClass>,
     secrets: Secrets,
-    obstacles: Vec<Obstacle>,
+    pub(super) obstacles: Vec<Obstacle>,
     node_pools: Vec<NodePool>,
     /// All Tenants.
     pub(in crate::reconcilers) tenants: Vec<Tenant>,
@@ -436,7 +436,7 @@ impl Reconciler<'_> {
         else {
             return Ok(StepOutcome::RequeueNow);
         };
-        self.note(cluster, &before(None, false), |status| pin_told(status, &cluster.spec)).await?;
+        self.note(cluster, &before(None, false), |status| pin_told(status, &cluster.spec, around)).await?;
         let opened = match self.open(cluster, provider, true).await {
             Ok(opened) => opened,
             Err(why) => {
@@ -487,9 +487,9 @@ fn server(provider: &Provider) -> Option<Ipv4Addr> {
 }
 
 /// Stores hashes of the settings that control-plane nodes get from the spec, before any is created from it.
-pub(super) fn pin_told(status: &mut TenantClusterStatus, spec: &TenantClusterSpec) {
+pub(super) fn pin_told(status: &mut TenantClusterStatus, spec: &TenantClusterSpec, around: &References) {
     if let Some(resolved) = &mut status.resolved {
-        resolved.node_settings = node_settings_hashes(spec);
+        resolved.node_settings = node_settings_hashes(spec, &around.secrets.versions);
     }
 }
 

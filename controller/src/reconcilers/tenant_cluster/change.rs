@@ -16,12 +16,14 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
+use super::settings::{PendingSettings, is_open};
 use super::upgrade::{UpgradeContext, kubernetes_options, swap_options, target};
 use super::{JUDGING, Reconciler, Round};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
-    Access, Change, ObservedCluster, Obstacle, PauseReason, Stage, SwapProgress, asked, control_cluster, has_drifted,
-    health_times, last_swap, left_prepared, lowest_minor, may_cancel, raise_name, unsettled, with_size,
+    Access, Change, ObservedCluster, Obstacle, OperationPhase, PauseReason, Stage, SwapProgress, asked,
+    control_cluster, has_drifted, health_times, last_swap, left_prepared, lowest_minor, may_cancel, raise_name,
+    unsettled, with_size,
 };
 use crate::objects::{
     ControlPlaneSize, Machine, MachineRole, NodeImage, Operation, OperationKind, Resolved, TenantCluster,
@@ -44,6 +46,8 @@ pub(super) struct ChangeDecision {
     pub(super) drifted: Option<String>,
     /// Why the operator's request to adopt is still open. `None` without a request.
     pub(super) adopts: Option<String>,
+    /// The settings that nodes do not have yet.
+    pub(super) settings: Option<PendingSettings>,
     /// The inputs. `None` if the last swap cannot be parsed: then nothing else was read.
     looked: Option<ChangeInputs>,
 }
@@ -64,6 +68,24 @@ struct ChangeInputs {
 }
 
 impl ChangeDecision {
+    /// The cluster's Operations. `None` if the last swap cannot be parsed.
+    pub(super) fn operations(&self) -> Option<&[Operation]> {
+        self.looked.as_ref().map(|looked| &looked.operations[..])
+    }
+
+    pub(super) fn await_settings(&mut self, pending: PendingSettings) {
+        self.operation = pending.operation.clone().or(self.operation.take());
+        self.settings = Some(pending);
+    }
+
+    pub(super) fn doing(&self) -> OperationPhase {
+        let operation = self.settings.as_ref().and_then(|pending| pending.operation.as_ref());
+        match (self.change.doing(), operation) {
+            (OperationPhase::Idle, Some(name)) => OperationPhase::Operating(name.clone()),
+            (doing, _) => doing,
+        }
+    }
+
     /// Whether a swap is open: only its Operation creates VMs or powers them on, unless it [waits](Self::is_left).
     pub(super) fn is_open(&self) -> bool {
         self.swap.as_ref().is_some_and(|(_, swapping)| swapping.is_open())
@@ -140,6 +162,10 @@ impl ChangeInputs {
         let known = [swap, raise].into_iter().flatten().map(ResourceExt::name_any).collect::<Vec<_>>();
         let other = self.operations.iter().find(|it| asked(it).is_some() && !known.contains(&it.name_any()));
         let change = match other {
+            Some(other) if is_open(other) => {
+                let words = "it takes no requests: set the former settings in the TenantCluster".to_owned();
+                Change::Answer(other.name_any(), Some(words))
+            }
             Some(other) => Change::Answer(other.name_any(), Some("it is not the last one, and has ended".to_owned())),
             None => seen.next(),
         };
@@ -148,8 +174,8 @@ impl ChangeInputs {
         let open = swap.filter(|_| swapping.as_ref().is_some_and(SwapProgress::is_open));
         let operation = raise.filter(is_raising).or(open).map(ResourceExt::name_any).or(before);
         let swap = swap.map(ResourceExt::name_any).zip(swapping);
-        let (drifted, adopts, looked) = (None, None, Some(self));
-        ChangeDecision { change, operation, swap, ends_for_room, size_waits, drifted, adopts, looked }
+        let (drifted, adopts, settings, looked) = (None, None, None, Some(self));
+        ChangeDecision { change, operation, swap, ends_for_room, size_waits, drifted, adopts, settings, looked }
     }
 }
 
@@ -195,6 +221,7 @@ impl Round<'_> {
                     size_waits: None,
                     drifted: None,
                     adopts: None,
+                    settings: None,
                     looked: None,
                 });
             }

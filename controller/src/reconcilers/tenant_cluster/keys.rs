@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use contract::configure::Properties;
 use contract::deployer::{PrivateKey, PublicKey, user, written};
 use contract::properties::DEPLOYER_PUBLIC_KEY;
-use fleet::nodes::Credentials;
+use fleet::nodes::{ConfigureAnswer, Credentials};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -251,10 +251,17 @@ impl Round<'_> {
     async fn have_keys(&self, kubeconfig: &str, keys: &[PublicKey]) -> Result<bool, ReconcileError> {
         let asked = Properties { properties: [(DEPLOYER_PUBLIC_KEY.to_owned(), written(keys))].into() };
         for node in &self.record()?.nodes {
-            match self.places.configure(kubeconfig, node.address, &asked).await {
-                Ok(Some(now)) if now == asked => continue,
-                Ok(Some(_)) => log::warn!("{} answers with other keys than it was given", node.name),
-                Ok(None) => log::debug!("the image of {} takes one deployer's key only", node.name),
+            match self.places.configure(kubeconfig, node.address, &asked, false).await {
+                Ok(ConfigureAnswer::Configured(now)) if now.properties == asked.properties => continue,
+                Ok(ConfigureAnswer::Configured(_)) => {
+                    log::warn!("{} answers with other keys than it was given", node.name);
+                }
+                Ok(ConfigureAnswer::Refused(refusal)) => {
+                    log::warn!("{} refuses its deployer's keys: {}", node.name, refusal.reason);
+                }
+                Ok(ConfigureAnswer::UnknownRoute) => {
+                    log::debug!("the image of {} takes one deployer's key only", node.name);
+                }
                 Err(error) => log::warn!("giving {} its deployer's keys: {error:#}", node.name),
             }
             return Ok(false);

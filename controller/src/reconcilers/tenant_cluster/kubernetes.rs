@@ -9,9 +9,7 @@ use super::upgrade::{RESUME, Task, UpgradeContext, UpgradeResult, kubernetes_opt
 use super::{Round, StepOutcome, WAITING};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{CLUSTER, lowest_minor, raise_name};
-use crate::objects::{
-    Machine, Operation, OperationKind, OperationReason, OperationSpec, PlannedStep, Reference, TenantCluster,
-};
+use crate::objects::{Machine, Operation, OperationKind, OperationReason, OperationSpec, PlannedStep, TenantCluster};
 use crate::reach::{Failure, kinds};
 
 impl Round<'_> {
@@ -71,20 +69,10 @@ fn raise_of(cluster: &TenantCluster, machines: &[Machine], to: Minor, name: &str
     let node = |machine: &Machine| PlannedStep { action: "kubernetes".to_owned(), node: Some(machine.name_any()) };
     let snapshot = PlannedStep { action: "snapshot".to_owned(), node: None };
     let from = lowest_minor(machines).map(|minor| minor.to_string());
-    let spec = OperationSpec {
-        cluster_ref: Reference::to(cluster.name_any()),
-        kind: OperationKind::KubernetesUpgrade,
-        from_image: None,
-        to_image: None,
-        from_size: None,
-        to_size: None,
-        to_class: None,
-        from_version: from,
-        to_version: Some(to.to_string()),
-        cluster_generation: cluster.metadata.generation.unwrap_or(1),
-        steps: std::iter::once(snapshot).chain(machines.iter().map(node)).collect(),
-        plan: None,
-    };
+    let steps = std::iter::once(snapshot).chain(machines.iter().map(node)).collect();
+    let generation = cluster.metadata.generation.unwrap_or(1);
+    let all = OperationSpec::of(&cluster.name_any(), OperationKind::KubernetesUpgrade, generation, steps);
+    let spec = OperationSpec { from_version: from, to_version: Some(to.to_string()), ..all };
     let mut operation = Operation::new(name, spec);
     operation.metadata.namespace = cluster.namespace();
     operation.metadata.labels = Some([(CLUSTER.to_owned(), cluster.name_any())].into());

@@ -2,23 +2,22 @@
 
 use std::time::Duration;
 
-use fleet::control_plane::{Goal, Lifecycle, Node, RunOutcome};
+use fleet::control_plane::{Goal, Lifecycle, RunOutcome};
 use fleet::hypervisor::PowerState;
 use kube::ResourceExt;
-use uuid::Uuid;
 
 use super::begin::{node_settings, pin_told};
 use super::drift::{Drift, after_word, waits_for, waits_for_a_look};
 use super::fleet_run::DeployResult;
-use super::own_nodes::{ClusterAccess, issued};
+use super::own_nodes::{ClusterAccess, issued, nodes};
 use super::place::{ProviderSession, unavailable};
 use super::replace::LostNodeResult;
+use super::settings::SettingsOutcome;
 use super::upgrade::UpgradeContext;
 use super::{Reconciler, Round, STUCK, StepOutcome, WAITING};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
-    CLUSTER_FINALIZER, Change, ControlNode, Keys, KeysSeen, Obstacle, OperationPhase, joined, keys_secret,
-    kubeconfig_secret,
+    CLUSTER_FINALIZER, Change, Keys, KeysSeen, Obstacle, OperationPhase, joined, keys_secret, kubeconfig_secret,
 };
 use crate::objects::{Deployment, Machine, SYSTEM, TenantCluster, TenantClusterReason};
 use crate::reach::kinds;
@@ -128,7 +127,7 @@ impl Reconciler<'_> {
             }
         }
         // Existing VMs were created with the same settings, or the run is rejected.
-        self.note(cluster, &[], |status| pin_told(status, &cluster.spec)).await?;
+        self.note(cluster, &[], |status| pin_told(status, &cluster.spec, &around)).await?;
         let ran = round.run_deploy(Goal::Deploy(&wanted)).await?;
         round.after(ran, adopts).await
     }
@@ -143,8 +142,9 @@ impl Round<'_> {
     /// 4. Replaces a lost node, or says what that waits for (`replace.rs`). Nothing else changes meanwhile.
     /// 5. Powers on VMs that are off, as far as an open swap allows it. Also if no node has renewed the kubeconfig before.
     /// 6. Checks nodes and VMs for the change, and reserves the size of its VMs (`change.rs`, `size.rs`).
-    /// 7. Report: writes the status (`report.rs`).
-    /// 8. Run: runs the change until it ends or waits (`upgrade.rs`).
+    /// 7. Takes the next step towards the settings of the spec, if no other change runs (`settings.rs`).
+    /// 8. Report: writes the status (`report.rs`).
+    /// 9. Run: runs the change until it ends or waits (`upgrade.rs`).
     async fn watch(self) -> Result<StepOutcome, ReconcileError> {
         let Self { cluster, .. } = self;
         let kept = self.record()?;
@@ -206,6 +206,17 @@ impl Round<'_> {
         }
         self.report_wait(&decision).await?;
         decision.adopts = adopts;
+        if newer.is_some() && seen.looked && !decision.is_open() && !decision.change.is_to_do() {
+            let outcome = match decision.operations() {
+                Some(all) => self.configure(&seen, all).await?,
+                None => SettingsOutcome::Current,
+            };
+            match outcome {
+                SettingsOutcome::Current => {}
+                SettingsOutcome::Recorded => return Ok(StepOutcome::RequeueNow),
+                SettingsOutcome::Pending(pending) => decision.await_settings(pending),
+            }
+        }
         let is_between = decision.is_open() && !decision.is_held_up();
         let stuck = seen.waits.iter().find(|wait| wait.lasting && !is_between).map(ToString::to_string);
         let doing = match (&decision.drifted, stuck) {
@@ -213,7 +224,7 @@ impl Round<'_> {
             (Some(words), Some(other)) => OperationPhase::Drifted(format!("{words}; {other}")),
             (Some(words), None) => OperationPhase::Drifted(words.clone()),
             (None, Some(words)) => OperationPhase::Blocked(words),
-            (None, None) => decision.change.doing(),
+            (None, None) => decision.doing(),
         };
         self.report(&seen, doing, &decision).await?;
         // An Operation is not resumed while VMs may be newer than its journal.
@@ -222,7 +233,8 @@ impl Round<'_> {
             return self.run_change(&decision.change, swap, upgrade).await;
         }
         let is_settled = seen.done && decision.change == Change::Nothing;
-        Ok(StepOutcome::RequeueAfter(if is_settled { WATCHING } else { WAITING }))
+        let rest = if is_settled { WATCHING } else { WAITING };
+        Ok(StepOutcome::RequeueAfter(decision.settings.map_or(rest, |pending| pending.rest().min(rest))))
     }
 
     /// Looks at control-plane nodes without the deployer's key: they cannot be called, and a cluster that has not formed cannot
@@ -272,18 +284,4 @@ impl Round<'_> {
         round.say(&seen, doing, adopts).await?;
         Ok(StepOutcome::RequeueAfter(rest))
     }
-}
-
-/// The control-plane nodes of a cluster as they were begun.
-pub(in crate::reconcilers) fn nodes(deployment: &Deployment, machines: &[Machine]) -> Vec<ControlNode> {
-    let node = |node: &Node| {
-        let machine = machines.iter().find(|machine| machine.name_any() == node.name)?;
-        Some(ControlNode {
-            name: node.name.clone(),
-            address: node.address,
-            machine: machine.metadata.uid.as_deref()?.parse::<Uuid>().ok()?,
-            zone: machine.spec.zone.clone(),
-        })
-    };
-    deployment.record.nodes.iter().filter_map(node).collect()
 }

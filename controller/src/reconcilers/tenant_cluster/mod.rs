@@ -9,6 +9,7 @@
 //! | `change.rs` | the next change to another image, size or minor version, and the checks before it |
 //! | `upgrade.rs` | runs the change: image swaps |
 //! | `kubernetes.rs`, `size.rs` | upgrades of Kubernetes, and what nodes run; the size of VMs |
+//! | `settings.rs` | changes of settings of control-plane nodes |
 //! | `operation.rs`, `run_progress.rs` | the status of Operations; the activity of a run |
 //! | `replace.rs` | the replacement of a lost control-plane node |
 //! | `drift.rs`, `adopt.rs` | VMs that are newer than the database, and their adoption |
@@ -33,13 +34,14 @@ mod replace;
 mod report;
 mod run_progress;
 mod secrets;
+mod settings;
 mod size;
 #[cfg(test)]
 pub(crate) mod tests;
 mod upgrade;
 
 pub(super) use self::begin::node_settings;
-pub(super) use self::maintain::nodes;
+pub(super) use self::own_nodes::nodes;
 pub(super) use self::place::{deployment, ensure_own_record};
 
 use std::ops::Deref;

@@ -14,13 +14,14 @@ use contract::kubernetes_upgrade;
 use contract::node::Node;
 use contract::replacement::ReplacementGrant;
 use contract::{ports, swap};
-use fleet::control_plane::{DeploymentRecord, Guests};
+use fleet::control_plane::{DeploymentRecord, Guests, Node as BegunNode};
 use fleet::hypervisor::{PowerState, Vm};
 use fleet::lease::SpaceQuota;
 use fleet::nodes::Credentials;
 use fleet::upgrade::{Asked, Nodes};
 use fleet::workers::NodeSeen;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
@@ -29,8 +30,8 @@ use super::keys::OwnKubeconfig;
 use super::place::ProviderSession;
 use super::secrets::is_of;
 use crate::context::ReconcileError;
-use crate::decisions::{Observed, is_due};
-use crate::objects::TenantCluster;
+use crate::decisions::{ControlNode, Observed, is_due};
+use crate::objects::{Deployment, Machine, TenantCluster};
 
 pub(super) struct OwnGuests<'a> {
     guests: Box<dyn Guests>,
@@ -193,6 +194,20 @@ pub(super) async fn issued(
         }
     }
     Err(last)
+}
+
+/// The control-plane nodes of a cluster as they were begun.
+pub(in crate::reconcilers) fn nodes(deployment: &Deployment, machines: &[Machine]) -> Vec<ControlNode> {
+    let node = |node: &BegunNode| {
+        let machine = machines.iter().find(|machine| machine.name_any() == node.name)?;
+        Some(ControlNode {
+            name: node.name.clone(),
+            address: node.address,
+            machine: machine.metadata.uid.as_deref()?.parse::<Uuid>().ok()?,
+            zone: machine.spec.zone.clone(),
+        })
+    };
+    deployment.record.nodes.iter().filter_map(node).collect()
 }
 
 pub(super) struct OwnNodes {

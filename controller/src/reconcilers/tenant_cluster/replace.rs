@@ -12,14 +12,13 @@ use uuid::Uuid;
 
 use super::begin::node_settings;
 use super::fleet_run::DeployResult;
-use super::maintain::nodes;
-use super::own_nodes::ClusterAccess;
+use super::own_nodes::{ClusterAccess, nodes};
 use super::{Round, STUCK, StepOutcome, WAITING};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{CLUSTER, OperationPhase, ReplacementInputs, ReplacementStep, joined, lost_node, noted};
 use crate::objects::{
     HOST_IS_OFF, JournalEntry, NodeRepair, Operation, OperationKind, OperationReason, OperationSpec, OperationStatus,
-    PlannedStep, REPLACE_NODE, Reference, TenantCluster,
+    PlannedStep, REPLACE_NODE, TenantCluster,
 };
 use crate::reach::{Failure, kinds};
 use crate::reconcilers::tolerant;
@@ -281,7 +280,8 @@ fn is_open(operation: &Operation) -> bool {
     match operation.spec.kind {
         OperationKind::ImageSwap => has_begun && has_not_ended(operation),
         OperationKind::KubernetesUpgrade => has_not_ended(operation),
-        OperationKind::ReplaceNode => false,
+        // A change of settings waits for all nodes, and continues afterwards.
+        OperationKind::Configure | OperationKind::ReplaceNode => false,
     }
 }
 
@@ -326,20 +326,9 @@ fn add_entry(
 /// The Operation of a replacement.
 fn operation(cluster: &TenantCluster, node: &str) -> Operation {
     let step = |action: &str| PlannedStep { action: action.to_owned(), node: Some(node.to_owned()) };
-    let spec = OperationSpec {
-        cluster_ref: Reference::to(cluster.name_any()),
-        kind: OperationKind::ReplaceNode,
-        from_image: None,
-        to_image: None,
-        from_size: None,
-        to_size: None,
-        to_class: None,
-        from_version: None,
-        to_version: None,
-        cluster_generation: cluster.metadata.generation.unwrap_or(1),
-        steps: STEPS.map(step).to_vec(),
-        plan: None,
-    };
+    let generation = cluster.metadata.generation.unwrap_or(1);
+    let steps = STEPS.map(step).to_vec();
+    let spec = OperationSpec::of(&cluster.name_any(), OperationKind::ReplaceNode, generation, steps);
     let mut operation = Operation::new(&format!("{}-{}", cluster.name_any(), Uuid::new_v4()), spec);
     operation.metadata.namespace = cluster.namespace();
     operation.metadata.labels = Some([(CLUSTER.to_owned(), cluster.name_any())].into());

@@ -1,6 +1,6 @@
 //! Writes the status of a cluster and of its control-plane nodes' Machines: what was observed, or what the operator has to do.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fleet::control_plane::DeployStatus;
 use kube::ResourceExt;
@@ -12,7 +12,7 @@ use super::{Reconciler, Round, STUCK, StepOutcome};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
     CLUSTER, ClusterCondition, Health, Observed, Obstacle, OperationPhase, add_ons, control_machine_status, is_leaving,
-    lowest_minor, unapplied_settings, unchanged, with_api,
+    kept_vips, lowest_minor, pending_settings, unchanged, with_api,
 };
 use crate::objects::{
     Machine, MachineRole, MachineStatus, Reason as _, TenantCluster, TenantClusterReason, TenantClusterStatus, set,
@@ -211,6 +211,14 @@ impl Round<'_> {
         Some(versions.next().filter(|_| versions.next().is_none()).map(str::to_owned))
     }
 
+    /// The settings that nodes do not have yet, at a look that does not change them.
+    async fn pending(&self, recorded: &BTreeMap<String, String>) -> Result<Option<ClusterCondition>, ReconcileError> {
+        let versions = self.named_secrets(self.cluster).await?.1.versions;
+        let fields = pending_settings(&self.cluster.spec, &versions, recorded);
+        let words = || format!("{}: nodes get it once no other change runs", fields.join(", "));
+        Ok((!fields.is_empty()).then(|| (TenantClusterReason::Changing, words())))
+    }
+
     /// As `say`, with the next change of the control-plane nodes.
     pub(super) async fn report(
         &self,
@@ -231,10 +239,13 @@ impl Round<'_> {
         let pools = self.pools(cluster).await?;
         let data_disk = self.class(cluster).await?.and_then(|class| class.spec.data_disk_gib);
         let pinned = cluster.resolved().cloned().unwrap_or_default();
-        let unapplied =
-            [unchanged(&cluster.spec, &pinned, data_disk), unapplied_settings(&cluster.spec, &pinned.node_settings)];
-        let unapplied = unapplied.into_iter().flatten().reduce(|one, other| format!("{one}; {other}"));
-        let unapplied = unapplied.map(|words| (TenantClusterReason::ChangeNotSupported, words));
+        let fixed = [unchanged(&cluster.spec, &pinned, data_disk), kept_vips(cluster, &pinned.service_vips)];
+        let fixed = fixed.into_iter().flatten().reduce(|one, other| format!("{one}; {other}"));
+        let fixed = fixed.map(|words| (TenantClusterReason::ChangeNotSupported, words));
+        let settings = match &decision.settings {
+            Some(pending) => Some(pending.said.clone()),
+            None => self.pending(&pinned.node_settings).await?,
+        };
         let comes = decision.change.said().map(|(reason, words)| match &decision.size_waits {
             Some(waits) => (reason, format!("{words}; {waits}")),
             None => (reason, words),
@@ -245,7 +256,10 @@ impl Round<'_> {
                 Some((TenantClusterReason::ChangeBlocked, words.clone())),
                 Some(Obstacle::new(TenantClusterReason::ControlPlaneUnfit, words.as_str())),
             ),
-            _ => (comes.or(unapplied), decision.change.obstacle().cloned()),
+            _ => {
+                let of_settings = decision.settings.as_ref().and_then(|pending| pending.obstacle.as_ref());
+                (comes.or(settings).or(fixed), decision.change.obstacle().or(of_settings).cloned())
+            }
         };
         let adopts = decision.adopts.clone();
         let api = &access.api;

@@ -53,6 +53,12 @@ impl HandedOver {
     }
 }
 
+/// Differs after each write.
+fn version(secret: &Secret) -> String {
+    let of = |text: Option<&String>| text.cloned().unwrap_or_default();
+    format!("{}/{}", of(secret.metadata.uid.as_ref()), of(secret.metadata.resource_version.as_ref()))
+}
+
 /// When credentials expire. `None` if it is unknown.
 pub(super) fn ends(credentials: &Credentials) -> Option<Time> {
     let since = credentials.ends()?.duration_since(UNIX_EPOCH).ok()?;
@@ -84,6 +90,7 @@ impl Reconciler<'_> {
         let secrets = Secrets {
             console_password_hash: console.and_then(|it| value(&it.name, CONSOLE_PASSWORD_HASH)),
             backup: backup.and_then(|it| value(&it.name, LOGIN[0]).zip(value(&it.name, LOGIN[1]))),
+            versions: found.iter().map(|(name, secret)| (name.clone(), version(secret))).collect(),
         };
         Ok((keys, secrets))
     }

@@ -12,7 +12,7 @@ use contract::deployer::{Fingerprint, Fingerprints, PrivateKey};
 use fleet::control_plane::Guests;
 use fleet::hypervisor::Hypervisor;
 use fleet::lease::Snapshots;
-use fleet::nodes::{AddOnSeen, Credentials};
+use fleet::nodes::{AddOnSeen, ConfigureAnswer, Credentials};
 use fleet::upgrade::Nodes;
 use fleet::workers::Cluster;
 use kube::ResourceExt;
@@ -92,8 +92,9 @@ impl Infrastructure for Places {
         kubeconfig: &str,
         node: Ipv4Addr,
         asked: &Properties,
-    ) -> anyhow::Result<Option<Properties>> {
-        self.led_to(kubeconfig)?.configure(kubeconfig, node, asked).await
+        dry_run: bool,
+    ) -> anyhow::Result<ConfigureAnswer> {
+        self.led_to(kubeconfig)?.configure(kubeconfig, node, asked, dry_run).await
     }
 
     fn nodes(&self, kubeconfig: &str) -> anyhow::Result<Arc<dyn Nodes>> {

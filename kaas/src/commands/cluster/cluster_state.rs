@@ -165,7 +165,7 @@ impl ClusterState {
             return self.followed(format!("the cluster {} runs Kubernetes {version} on {image}", self.name()));
         }
         // The reason is set only if no change of image or minor version is open.
-        let untold = because(cluster, &[TenantClusterReason::ChangeNotSupported]);
+        let untold = because(cluster, &[TenantClusterReason::ChangeNotSupported, TenantClusterReason::SettingsRefused]);
         if let Some(why) = untold.filter(|_| holds(cluster, "Ready")) {
             let (version, image) = (text(cluster, "/status/version"), text(cluster, "/status/resolved/image"));
             return self.followed(format!("the cluster {} runs Kubernetes {version} on {image}; {why}", self.name()));

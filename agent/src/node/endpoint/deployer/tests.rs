@@ -17,9 +17,12 @@ use crate::intake::config::Config;
 use crate::intake::config::fixture::three_nodes;
 
 /// A node of a formed cluster that has this key.
-fn formed(key: Option<&PrivateKey>) -> Stage {
+pub(in super::super) fn formed(key: Option<&PrivateKey>) -> Stage {
     let stage = stage();
     give(&stage, key);
+    let image = files::below(stage.root(), "/usr/lib/kaas/image.json");
+    std::fs::create_dir_all(image.parent().unwrap()).unwrap();
+    std::fs::write(image, include_str!("../../../intake/config/fixtures/image.json")).unwrap();
     let progress = Progress { formed: true, ..Progress::default() };
     Records::new(stage.root()).save_progress(progress).unwrap();
     stage
@@ -147,24 +150,25 @@ fn keys_are_replaced_over_the_endpoint() {
     // The same request again changes nothing.
     for _ in 0..2 {
         let (status, now) = configure(&stage, Some(&by_old), &body(&both));
-        assert_eq!((status, serde_json::from_str::<Value>(&now).unwrap()), (200, body(&both)));
+        let now: Value = serde_json::from_str(&now).unwrap();
+        assert_eq!((status, &now["properties"]), (200, &body(&both)["properties"]));
         assert_eq!((ask(&stage, &old).0, ask(&stage, &new).0), (200, 200));
     }
     let (status, now) = configure(&stage, Some(&by_new), &body(&alone));
-    assert_eq!((status, serde_json::from_str::<Value>(&now).unwrap()), (200, body(&alone)));
+    let now: Value = serde_json::from_str(&now).unwrap();
+    assert_eq!((status, &now["properties"]), (200, &body(&alone)["properties"]));
     assert_eq!(refused(ask(&stage, &old)).1, "deployer.other-key");
     assert_eq!((ask(&stage, &new).0, stage.get(Some(&by_old), "/v1/status").0), (200, 403));
 }
 
 #[test]
-fn only_deployer_keys_are_configured_here() {
+fn unfit_deployer_keys_are_refused() {
     let mine = key();
     let stage = formed(Some(&mine));
     let client = of_key(&stage, &mine);
     let public = mine.public().unwrap().to_string();
     for (body, status, code) in [
-        (json!({"properties": {"ntp-servers": "10.0.0.1"}}), 409, "property.fixed"),
-        (json!({"properties": {"ntp-servers": "10.0.0.1", "deployer-public-key": public}}), 409, "property.fixed"),
+        (json!({"properties": {"api-vip": "10.0.0.9", "deployer-public-key": public}}), 409, "property.fixed"),
         (json!({"properties": {"deployer-public-key": ""}}), 409, "property.malformed"),
         (
             json!({"properties": {"deployer-public-key": format!("{public},{public},{public}")}}),

@@ -9,8 +9,9 @@ use std::time::Duration;
 use anyhow::bail;
 use async_trait::async_trait;
 use contract::bios_uuid::BiosUuid;
-use contract::configure::Properties;
+use contract::configure::{ConfigureRefusal, Configured, Properties};
 use contract::deployer::{Fingerprint, Fingerprints, PrivateKey};
+use contract::finding::Findings;
 use contract::kubeconfig::Kubeconfig;
 use contract::properties as keys;
 use contract::replacement::ReplacementGrant;
@@ -22,7 +23,7 @@ use fleet::hypervisor::{
     Placement, PowerState, Result, ShutDown, Stamp, Vm, VmRef, VmSize,
 };
 use fleet::lease::Snapshots;
-use fleet::nodes::AddOnSeen;
+use fleet::nodes::{AddOnSeen, ConfigureAnswer};
 use fleet::workers::{Cluster, Evicted, NodeSeen, PodSeen, Token};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -127,6 +128,11 @@ pub struct State {
     pub administrators: BTreeSet<String>,
     /// The deployer's keys of nodes that were given other ones than their forms have.
     pub deployer_keys: BTreeMap<Ipv4Addr, String>,
+    /// The settings of nodes that were given other ones than their forms have, and the order in which nodes were changed.
+    pub settings: BTreeMap<Ipv4Addr, BTreeMap<String, String>>,
+    pub configured: Vec<Ipv4Addr>,
+    /// A node that refuses any other value of a property.
+    pub refuses: Option<(Ipv4Addr, String)>,
     /// Whether the nodes' images take one deployer's key only.
     pub takes_one_key: bool,
     /// The number of further changes of keys that nodes answer, if there is a limit.
@@ -241,6 +247,15 @@ impl InMemoryPlace {
 }
 
 impl State {
+    /// The present values of the requested properties of a node.
+    fn settings_of(&self, node: Ipv4Addr, asked: &Properties) -> BTreeMap<String, String> {
+        let own = format!("{node}/");
+        let is_its = |form: &&BTreeMap<String, String>| form.get(keys::ADDRESS).is_some_and(|it| it.starts_with(&own));
+        let (form, set) = (self.forms.values().find(is_its), self.settings.get(&node));
+        let value = |key: &String| set.and_then(|set| set.get(key)).or_else(|| form?.get(key)).cloned();
+        asked.properties.keys().map(|key| (key.clone(), value(key).unwrap_or_default())).collect()
+    }
+
     /// A kubeconfig of this user with a new key.
     fn signed(&self, server: String, user: &str, life: Duration) -> anyhow::Result<Kubeconfig> {
         let elapsed = self.began.unwrap().elapsed();
@@ -345,11 +360,12 @@ impl Infrastructure for InMemoryPlace {
         kubeconfig: &str,
         node: Ipv4Addr,
         asked: &Properties,
-    ) -> anyhow::Result<Option<Properties>> {
+        dry_run: bool,
+    ) -> anyhow::Result<ConfigureAnswer> {
         let by = Kubeconfig::parse(kubeconfig)?.user().unwrap_or_default();
         let mut state = self.lock();
         if state.takes_one_key {
-            return Ok(None);
+            return Ok(ConfigureAnswer::UnknownRoute);
         }
         if state.configures == Some(0) {
             bail!("{node} does not answer");
@@ -360,9 +376,30 @@ impl Infrastructure for InMemoryPlace {
         let users = contract::deployer::public_keys(&has)?;
         let is_known = users.iter().any(|key| contract::deployer::user(key) == by);
         anyhow::ensure!(is_known, "{node} answered 403");
-        let text = asked.properties[keys::DEPLOYER_PUBLIC_KEY].clone();
-        state.deployer_keys.insert(node, text);
-        Ok(Some(asked.clone()))
+        let properties = state.settings_of(node, asked);
+        let differs = |(key, text): &(&String, &String)| properties[*key] != **text;
+        let changed: Vec<String> = asked.properties.iter().filter(differs).map(|(key, _)| key.clone()).collect();
+        if state.refuses.as_ref().is_some_and(|(who, key)| *who == node && changed.contains(key)) {
+            let (code, reason) = ("property.malformed".to_owned(), "the node refuses it".to_owned());
+            let findings = Findings::default();
+            return Ok(ConfigureAnswer::Refused(ConfigureRefusal { code, reason, properties, findings }));
+        }
+        let findings = Findings::default();
+        if dry_run {
+            return Ok(ConfigureAnswer::Configured(Configured { properties, changed, applied: true, findings }));
+        }
+        for (key, text) in &asked.properties {
+            if key == keys::DEPLOYER_PUBLIC_KEY {
+                state.deployer_keys.insert(node, text.clone());
+            } else {
+                state.settings.entry(node).or_default().insert(key.clone(), text.clone());
+            }
+        }
+        if !asked.properties.contains_key(keys::DEPLOYER_PUBLIC_KEY) {
+            state.configured.push(node);
+        }
+        let properties = asked.properties.clone();
+        Ok(ConfigureAnswer::Configured(Configured { properties, changed, applied: true, findings }))
     }
 
     fn nodes(&self, kubeconfig: &str) -> anyhow::Result<Arc<dyn fleet::upgrade::Nodes>> {

@@ -1,6 +1,6 @@
-//! Properties that the operator changes on the node itself, on the console or with `kaas-agent configure`. All
-//! properties are validated together as at the first boot, then saved, then used by the agent. This module does not
-//! depend on how the change was requested.
+//! Changes of properties: by the operator on the console or with `kaas-agent configure`, by administrators over the endpoint, or
+//! by a worker's cluster. All properties are validated together as at the first boot, then saved, then used by the agent. This
+//! module does not depend on how the change was requested.
 //!
 //! Until the configuration is on the data disk, overrides in memory take precedence over the OVF environment. They fix
 //! wrong or missing properties without another deployment. After that, changes go into the saved [`Config`]. The
@@ -11,6 +11,7 @@ mod pending;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -61,6 +62,24 @@ pub enum Error {
     /// Another failure. The message says whether the changes were saved before.
     #[error(transparent)]
     Failed(#[from] anyhow::Error),
+}
+
+/// A change of the configuration of a node that belongs to its cluster. It was checked, and is not saved.
+#[derive(Debug)]
+pub struct CheckedChange {
+    pub config: Config,
+    secret: Option<Secret>,
+    /// Keys of the properties that would have another value, in the order of the table.
+    pub changed: Vec<&'static str>,
+    /// Findings of all properties that are no errors.
+    pub warnings: Findings,
+}
+
+impl CheckedChange {
+    /// Saves the change. Returns whether anything has changed. After an error the former configuration remains.
+    pub fn save(&self, records: &Records) -> anyhow::Result<bool> {
+        records.update_config(&self.config, self.secret.as_ref())
+    }
 }
 
 /// How far this node has come. It decides which properties may be changed.
@@ -116,18 +135,8 @@ fn apply_with(
             (records.update_config(&config, Some(&secret))?, warnings)
         }
         Lifecycle::Settled(config) => {
-            let values = config.properties(None);
-            settled(&values, &changes)?;
-            let changes: Vec<_> = changes.into_iter().filter(|(property, _)| property.changeable).collect();
-            let document = with_values(values, &config, &changes);
-            let (asked, secret, warnings) = judged(config::validate_formed(&document, &image, now))?;
-            let config = asked.after(&config);
-            if let Config::Worker(worker) = &config
-                && let Some(leased) = worker.node.lease()
-            {
-                judged(lease::check_lease(worker, leased))?;
-            }
-            (records.update_config(&config, secret.as_ref())?, warnings)
+            let checked = check_known(&config, &image, changes, now)?;
+            (checked.save(&records)?, checked.warnings)
         }
     };
     let effect = if !changed {
@@ -139,6 +148,45 @@ fn apply_with(
         Effect::Restarted
     };
     Ok(ReconfigureResult { effect, warnings })
+}
+
+/// Checks changes of a node that belongs to its cluster and has this configuration. Saves nothing.
+pub fn check(root: &Path, config: &Config, changes: &[(&str, &str)], now: SystemTime) -> Result<CheckedChange, Error> {
+    let (changes, image) = (known(changes)?, image::read(root)?);
+    config.fits(&image).map_err(|finding| Error::Refused(finding.into()))?;
+    check_known(config, &image, changes, now)
+}
+
+fn check_known(
+    before: &Config,
+    image: &ImageFacts,
+    changes: Vec<(&'static Property, &str)>,
+    now: SystemTime,
+) -> Result<CheckedChange, Error> {
+    let values = before.properties(None);
+    settled(&values, &changes)?;
+    let changes: Vec<_> = changes.into_iter().filter(|(property, _)| property.changeable).collect();
+    let document = with_values(values.clone(), before, &changes);
+    let (asked, secret, warnings) = judged(config::validate_formed(&document, image, now))?;
+    let config = asked.after(before);
+    if let Config::Worker(worker) = &config
+        && let Some(leased) = worker.node.lease()
+    {
+        judged(lease::check_lease(worker, leased))?;
+    }
+    let (before, after): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        (values.into_iter().collect(), config.properties(None).into_iter().collect());
+    let keys = properties::table().iter().map(|property| property.key);
+    let changed = keys.filter(|key| before.get(key) != after.get(key)).collect();
+    Ok(CheckedChange { config, secret, changed, warnings })
+}
+
+/// The properties that the agent reads at its start and that may change. The deployer's keys are read at each use.
+pub fn settings(config: &Config) -> Vec<(&'static str, String)> {
+    let is_read = |key: &str| {
+        key != properties::DEPLOYER_PUBLIC_KEY && properties::find(key).is_some_and(|property| property.changeable)
+    };
+    config.properties(None).into_iter().filter(|(key, _)| is_read(key)).collect()
 }
 
 /// The present values of the properties, for a form: from the saved configuration, or from the OVF environment with the

@@ -1,0 +1,348 @@
+//! Gives control-plane nodes the settings of the spec while the cluster runs. Each look takes one step, decided from the answers of a
+//! dry run ([`crate::decisions::next_setting`]): nothing is in memory, and the next leader continues.
+//!
+//! 1. Fields that differ from the recorded hashes, or an open Operation, begin a dry run on all nodes.
+//! 2. An Operation is created before the first node is changed. Its status has the step before each change.
+//! 3. Each node is changed once all others are Ready and have applied the settings.
+//! 4. If a node refuses, the changed nodes get its values, and the Operation ends.
+//! 5. Once all nodes have the settings, their hashes are recorded, and the Operation ends.
+
+use std::time::Duration;
+
+use contract::configure::Properties;
+use contract::properties::SERVICE_VIPS;
+use fleet::control_plane::DeployStatus;
+use fleet::nodes::ConfigureAnswer;
+use kube::ResourceExt;
+
+use super::begin::{References, node_settings};
+use super::own_nodes::nodes;
+use super::{Round, STUCK, WAITING};
+use crate::context::{Attempt, ReconcileError};
+use crate::decisions::{
+    AskedNode, CLUSTER, ClaimStep, ClusterCondition, Obstacle, SettingsStep, further_vips, is_bounded, next_claim,
+    next_setting, node_settings_hashes, pending_settings, tenant_of, with_present_vips,
+};
+use crate::objects::{
+    Operation, OperationKind, OperationReason, OperationSpec, PlannedStep, PoolAddress, Purpose, Resolved,
+    TenantCluster, TenantClusterReason,
+};
+use crate::reach::{Failure, claim, kinds};
+
+/// How many ended Operations of this type are kept.
+const KEPT: usize = 10;
+
+pub(super) enum SettingsOutcome {
+    /// Nodes have the settings.
+    Current,
+    /// Nodes have the settings, and the status was changed to say so.
+    Recorded,
+    Pending(PendingSettings),
+}
+
+/// Settings that nodes do not have yet.
+pub(super) struct PendingSettings {
+    /// The reason of `UpToDate`, with its message.
+    pub(super) said: ClusterCondition,
+    pub(super) obstacle: Option<Obstacle>,
+    /// The Operation that changes them.
+    pub(super) operation: Option<String>,
+}
+
+impl PendingSettings {
+    fn new(reason: TenantClusterReason, words: String, operation: Option<&str>) -> Self {
+        Self { said: (reason, words), obstacle: None, operation: operation.map(str::to_owned) }
+    }
+
+    fn blocked(obstacle: Obstacle, operation: Option<&str>) -> Self {
+        let pending = Self::new(TenantClusterReason::ChangeBlocked, obstacle.message.clone(), operation);
+        Self { obstacle: Some(obstacle), ..pending }
+    }
+
+    /// When to look again.
+    pub(super) fn rest(&self) -> Duration {
+        if self.said.0 == TenantClusterReason::Changing { WAITING } else { STUCK }
+    }
+}
+
+impl Round<'_> {
+    /// Takes the next step towards the settings of the spec. The caller has looked: no other change of the nodes runs. `all` are
+    /// the cluster's Operations.
+    pub(super) async fn configure(
+        &self,
+        seen: &DeployStatus,
+        all: &[Operation],
+    ) -> Result<SettingsOutcome, ReconcileError> {
+        use SettingsOutcome::{Current, Pending, Recorded};
+        use TenantClusterReason::{Changing, ImageUnsuitable, PropertiesRefused, SecretMissing, SettingsRefused};
+        let (cluster, spec) = (self.cluster, &self.cluster.spec);
+        let pinned = cluster.resolved().cloned().unwrap_or_default();
+        let versions = self.named_secrets(cluster).await?.1.versions;
+        let fields = pending_settings(spec, &versions, &pinned.node_settings).join(", ");
+        let operation = all.iter().find(|it| is_open(it)).map(ResourceExt::name_any);
+        let operation = operation.as_deref();
+        if fields.is_empty() && operation.is_none() {
+            return Ok(Current);
+        }
+        let changing = |words: &str| Pending(PendingSettings::new(Changing, about(&fields, words), operation));
+        if let Some(rest) = self.pause_reason(cluster).await? {
+            if let Some(name) = operation {
+                self.note_operation(name, &[(rest.reason(), String::new())], |_| ()).await?;
+            }
+            return Ok(changing("nodes do not have it yet, and no change begins now"));
+        }
+        let around = self.load_references(cluster).await?;
+        // Without its Secret, a setting would be removed from the nodes. Other obstacles are those of a creation.
+        let missing = around.obstacles.iter().filter(|obstacle| obstacle.reason == SecretMissing);
+        if let Some(obstacle) = Obstacle::of_all(missing.cloned().collect()) {
+            return Ok(Pending(PendingSettings::blocked(obstacle, operation)));
+        }
+        let (Some(deployment), Some(kubeconfig)) = (cluster.deployment(), self.kubeconfig(cluster).await?) else {
+            return Ok(changing("nodes do not have it yet: the cluster's kubeconfig is not at hand"));
+        };
+        if fields.contains("network.serviceVIPs.") {
+            match self.claim_vips(&around, &pinned).await? {
+                Ok(true) => return Ok(Recorded),
+                Ok(false) => {}
+                Err(obstacle) => return Ok(Pending(PendingSettings::blocked(obstacle, operation))),
+            }
+        }
+        let control_nodes = nodes(deployment, self.machines);
+        let Some(settings) = node_settings(cluster, &around, &pinned, &control_nodes) else {
+            return Ok(changing("the IPPool of the control-plane nodes no longer exists"));
+        };
+        let mut wanted = match settings.changeable() {
+            Ok(wanted) => wanted,
+            Err(error) => {
+                let obstacle = Obstacle::new(PropertiesRefused, about(&fields, &format!("{error:#}")));
+                return Ok(Pending(PendingSettings::blocked(obstacle, operation)));
+            }
+        };
+        let mut asked = self.asked(seen, &kubeconfig, &wanted).await?;
+        let vips = wanted.properties.get(SERVICE_VIPS).map(String::as_str).unwrap_or_default();
+        if let Some(all) = with_present_vips(vips, &asked) {
+            wanted.properties.insert(SERVICE_VIPS.to_owned(), all);
+            asked = self.asked(seen, &kubeconfig, &wanted).await?;
+        }
+        Ok(match next_setting(&asked, operation.is_some()) {
+            SettingsStep::Done => {
+                let applied = node_settings_hashes(spec, &versions);
+                self.note(cluster, &[], |status| {
+                    if let Some(resolved) = &mut status.resolved {
+                        resolved.node_settings.clone_from(&applied);
+                    }
+                })
+                .await?;
+                self.end(operation, "done", (OperationReason::Done, String::new()), asked.len()).await?;
+                Recorded
+            }
+            SettingsStep::Wait(words) => {
+                if let Some(name) = operation {
+                    self.note_operation(name, &[(OperationReason::Waiting, words.clone())], |_| ()).await?;
+                }
+                changing(&words)
+            }
+            SettingsStep::ImageTooOld(node) => {
+                let image = pinned.image.as_deref().unwrap_or_default();
+                let words = format!(
+                    "the image {image} of {node} cannot change it in a running cluster: upgrade the cluster to a later image with \
+                     `image`"
+                );
+                Pending(PendingSettings::blocked(Obstacle::new(ImageUnsuitable, about(&fields, &words)), operation))
+            }
+            SettingsStep::Refused(words) => {
+                self.end(operation, "refused", (OperationReason::Refused, words.clone()), 0).await?;
+                let words = about(&fields, &format!("{words}. All nodes keep their former settings"));
+                Pending(PendingSettings::new(SettingsRefused, words, None))
+            }
+            SettingsStep::Change(index, mut former) => {
+                if let Some(former) = &mut former {
+                    // A tenant's node answers: it chooses no other properties.
+                    former.properties.retain(|key, _| wanted.properties.contains_key(key));
+                }
+                let name = match operation {
+                    Some(name) => name.to_owned(),
+                    None => self.begin_configure(all, &asked, &fields).await?,
+                };
+                let words = self.change(&name, &kubeconfig, (&asked[..], index), (&wanted, former)).await?;
+                Pending(PendingSettings::new(Changing, about(&fields, &words), Some(&name)))
+            }
+        })
+    }
+
+    /// Claims the next address for Services that the spec names, and records the addresses once the cluster has all of them. False if
+    /// nothing is left to do.
+    async fn claim_vips(
+        &self,
+        around: &References,
+        pinned: &Resolved,
+    ) -> Result<Result<bool, Obstacle>, ReconcileError> {
+        let seen = self.objects.in_use(None).await.attempting("looking for PoolAddresses")?;
+        let own = seen.of(self.cluster.metadata.uid.as_deref());
+        let claims = match further_vips(self.cluster, &own) {
+            Ok(claims) => claims,
+            Err(obstacle) => return Ok(Err(obstacle)),
+        };
+        match next_claim(&claims, &around.pools, seen.specs(), 0) {
+            Err(obstacle) => return Ok(Err(obstacle)),
+            Ok(ClaimStep::Make(address, _)) => {
+                if let Some(obstacle) = self.denied_vips(around, &own, claims.len()).await? {
+                    return Ok(Err(obstacle));
+                }
+                claim(self.objects, &address).await.attempting("claiming an address")?;
+                return Ok(Ok(true));
+            }
+            Ok(ClaimStep::Has(_)) => {}
+        }
+        let mut vips: Vec<_> = own.iter().filter(|it| it.spec.claimant.purpose == Purpose::ServiceVip).collect();
+        vips.sort_by_key(|it| it.spec.claimant.index);
+        let further = vips.iter().map(|it| &it.spec.address).filter(|address| !pinned.service_vips.contains(address));
+        let all: Vec<String> = pinned.service_vips.iter().chain(further).cloned().collect();
+        if all == pinned.service_vips {
+            return Ok(Ok(false));
+        }
+        self.note(self.cluster, &[], |status| {
+            if let Some(resolved) = &mut status.resolved {
+                resolved.service_vips.clone_from(&all);
+            }
+        })
+        .await?;
+        Ok(Ok(true))
+    }
+
+    /// Why the cluster may not claim so many further addresses for Services: by what its namespace may use, by the Tenant's quota
+    /// or by the Provider's limits.
+    async fn denied_vips(
+        &self,
+        around: &References,
+        own: &[PoolAddress],
+        further: usize,
+    ) -> Result<Option<Obstacle>, ReconcileError> {
+        let denied = around.obstacles.iter().filter(|it| it.reason == TenantClusterReason::NamespaceNotAllowed);
+        let denied = Obstacle::of_all(denied.cloned().collect());
+        let namespace = self.cluster.namespace().unwrap_or_default();
+        let tenant = tenant_of(&around.tenants, &namespace);
+        let bounding = around.provider.as_ref().filter(|provider| denied.is_none() && is_bounded(provider, tenant));
+        let Some(provider) = bounding else { return Ok(denied) };
+        let held = own.iter().filter(|it| it.spec.claimant.purpose == Purpose::ServiceVip).count();
+        let inventory = self.objects.inventory().await.attempting("looking at what clusters have")?;
+        Ok(inventory.denied_vips(provider, self.cluster, (held, further)))
+    }
+
+    /// The answers of all control-plane nodes to a dry run.
+    async fn asked(
+        &self,
+        seen: &DeployStatus,
+        kubeconfig: &str,
+        wanted: &Properties,
+    ) -> Result<Vec<AskedNode>, ReconcileError> {
+        let mut asked = Vec::new();
+        for node in &self.record()?.nodes {
+            let answer = self.places.configure(kubeconfig, node.address, wanted, true).await;
+            let is_ready = seen.nodes.iter().any(|it| it.name == node.name && it.ready);
+            let answer = answer.map_err(|error| format!("{error:#}"));
+            asked.push(AskedNode { name: node.name.clone(), is_ready, answer });
+        }
+        Ok(asked)
+    }
+
+    /// Gives a node the wanted settings, or `former` ones. Returns what was done, in words.
+    async fn change(
+        &self,
+        name: &str,
+        kubeconfig: &str,
+        (asked, index): (&[AskedNode], usize),
+        (wanted, former): (&Properties, Option<Properties>),
+    ) -> Result<String, ReconcileError> {
+        let node = &asked[index].name;
+        let (reason, words) = match &former {
+            None => (OperationReason::Running, format!("{node} gets the settings")),
+            Some(_) => (OperationReason::RollingBack, format!("a node refuses: {node} gets its former settings")),
+        };
+        let has_it =
+            |it: &&AskedNode| matches!(&it.answer, Ok(ConfigureAnswer::Configured(now)) if now.changed.is_empty());
+        let done = i32::try_from(asked.iter().filter(has_it).count()).unwrap_or(i32::MAX);
+        let said = [(reason, words.clone()), (OperationReason::NotEnded, String::new())];
+        self.note_operation(name, &said, |status| {
+            (status.step, status.steps_done) = (Some(format!("configure {node}")), done);
+        })
+        .await?;
+        self.term.ensure_active()?;
+        let address = self.record()?.nodes[index].address;
+        let answer = self.places.configure(kubeconfig, address, former.as_ref().unwrap_or(wanted), false).await;
+        let failed = match answer {
+            Ok(ConfigureAnswer::Configured(_)) => return Ok(words),
+            Ok(ConfigureAnswer::Refused(refusal)) => refusal.reason,
+            Ok(ConfigureAnswer::UnknownRoute) => "its image is older".to_owned(),
+            Err(error) => format!("{error:#}"),
+        };
+        let words = format!("{node}: {failed}");
+        self.note_operation(name, &[(OperationReason::Waiting, words.clone())], |_| ()).await?;
+        Ok(words)
+    }
+
+    /// Creates the Operation before the first node is changed. Removes the oldest ended ones.
+    async fn begin_configure(
+        &self,
+        all: &[Operation],
+        asked: &[AskedNode],
+        fields: &str,
+    ) -> Result<String, ReconcileError> {
+        let mut ended: Vec<&Operation> = all.iter().filter(|it| is_configure(it) && !is_open(it)).collect();
+        ended.sort_by_key(|it| std::cmp::Reverse(it.name_any()));
+        for outlived in ended.iter().skip(KEPT - 1) {
+            kinds::delete(self.objects, *outlived).await.attempting("removing an Operation that has ended long ago")?;
+        }
+        let made = operation_of(self.cluster, self.clock.time().0.as_second(), asked);
+        let name = made.name_any();
+        match kinds::create(self.objects, &made).await {
+            Ok(_) | Err(Failure::Exists) => {}
+            Err(failure) => return Err(failure).attempting("making an Operation"),
+        }
+        self.note(self.cluster, &[], |status| status.operation = Some(name.clone())).await?;
+        log::info!("{}: its control-plane nodes get other settings: {fields}", self.cluster.name_any());
+        Ok(name)
+    }
+
+    /// Ends the Operation, if one is open.
+    async fn end(
+        &self,
+        operation: Option<&str>,
+        outcome: &str,
+        succeeded: (OperationReason, String),
+        done: usize,
+    ) -> Result<(), ReconcileError> {
+        let Some(name) = operation else { return Ok(()) };
+        let done = i32::try_from(done).unwrap_or(i32::MAX);
+        let said = [(OperationReason::Ended, outcome.to_owned()), succeeded];
+        self.note_operation(name, &said, |status| {
+            (status.step, status.steps_done, status.outcome) = (None, done, Some(outcome.to_owned()));
+        })
+        .await
+    }
+}
+
+fn about(fields: &str, words: &str) -> String {
+    if fields.is_empty() { words.to_owned() } else { format!("{fields}: {words}") }
+}
+
+fn is_configure(operation: &Operation) -> bool {
+    operation.spec.kind == OperationKind::Configure
+}
+
+/// Whether an Operation changes settings and has not ended.
+pub(super) fn is_open(operation: &Operation) -> bool {
+    is_configure(operation) && operation.status.as_ref().is_none_or(|status| status.outcome.is_none())
+}
+
+/// The Operation that changes settings of control-plane nodes, begun at this second of Unix time.
+fn operation_of(cluster: &TenantCluster, begun: i64, asked: &[AskedNode]) -> Operation {
+    let step = |node: &AskedNode| PlannedStep { action: "configure".to_owned(), node: Some(node.name.clone()) };
+    let name = cluster.name_any();
+    let generation = cluster.metadata.generation.unwrap_or(1);
+    let spec = OperationSpec::of(&name, OperationKind::Configure, generation, asked.iter().map(step).collect());
+    let mut operation = Operation::new(&format!("{name}-configure-{begun}"), spec);
+    operation.metadata.namespace = cluster.namespace();
+    operation.metadata.labels = Some([(CLUSTER.to_owned(), name)].into());
+    operation
+}
