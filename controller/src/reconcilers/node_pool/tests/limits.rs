@@ -229,5 +229,6 @@ async fn concurrent_pools_stay_within_the_quota() {
     let other = api.read::<NodePool>(Some("team-blue"), "shop-other").unwrap();
     let conditions = other.status.unwrap_or_default().conditions;
     let words = conditions.iter().find(|it| it.reason == "QuotaExceeded").map(|it| it.message.clone());
-    assert!(held || words.is_some_and(|words| words.contains("the Tenant blue may have 5 nodes")));
+    let says = held || words.is_some_and(|words| words.contains("the Tenant blue may have 5 nodes"));
+    assert!(says, "{:?} {conditions:?}", pooled.message("Ready"));
 }
