@@ -219,7 +219,8 @@ async fn concurrent_pools_stay_within_the_quota() {
     let work = PoolReconciler(Reconciler { objects: &fenced, places: place, term, clock, is_marked: true });
     let first = pooled.there();
     for _ in 0..6 {
-        let _ = tokio::join!(work.reconcile(&first), work.reconcile(&other));
+        let (one, two) = tokio::join!(work.reconcile(&first), work.reconcile(&other));
+        assert!(one.is_ok() && two.is_ok(), "{one:?} {two:?}");
         assert!(pooled.0.api.names("machines").len() <= 5, "{:?}", pooled.0.api.names("machines"));
         tokio::time::sleep(Duration::from_secs(30)).await;
     }
