@@ -7,6 +7,7 @@
 //! 4. If a node refuses, the changed nodes get its values, and the Operation ends.
 //! 5. Once all nodes have the settings, their hashes are recorded, and the Operation ends.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use contract::configure::Properties;
@@ -82,6 +83,11 @@ impl Round<'_> {
         let operation = all.iter().find(|it| is_open(it)).map(ResourceExt::name_any);
         let operation = operation.as_deref();
         if fields.is_empty() && operation.is_none() {
+            let applied = node_settings_hashes(spec, &versions);
+            // An earlier version recorded no versions of Secrets. Changes of their content count from now on.
+            if !pinned.node_settings.is_empty() && pinned.node_settings != applied {
+                self.note_applied(&applied).await?;
+            }
             return Ok(Current);
         }
         let changing = |words: &str| Pending(PendingSettings::new(Changing, about(&fields, words), operation));
@@ -126,13 +132,7 @@ impl Round<'_> {
         }
         Ok(match next_setting(&asked, operation.is_some()) {
             SettingsStep::Done => {
-                let applied = node_settings_hashes(spec, &versions);
-                self.note(cluster, &[], |status| {
-                    if let Some(resolved) = &mut status.resolved {
-                        resolved.node_settings.clone_from(&applied);
-                    }
-                })
-                .await?;
+                self.note_applied(&node_settings_hashes(spec, &versions)).await?;
                 self.end(operation, "done", (OperationReason::Done, String::new()), asked.len()).await?;
                 Recorded
             }
@@ -168,6 +168,16 @@ impl Round<'_> {
                 Pending(PendingSettings::new(Changing, about(&fields, &words), Some(&name)))
             }
         })
+    }
+
+    /// Records the hashes of the settings that nodes have.
+    async fn note_applied(&self, applied: &BTreeMap<String, String>) -> Result<(), ReconcileError> {
+        self.note(self.cluster, &[], |status| {
+            if let Some(resolved) = &mut status.resolved {
+                resolved.node_settings.clone_from(applied);
+            }
+        })
+        .await
     }
 
     /// Claims the next address for Services that the spec names, and records the addresses once the cluster has all of them. False if
