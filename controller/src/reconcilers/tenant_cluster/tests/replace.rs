@@ -75,6 +75,24 @@ async fn operator_asks_for_a_replacement() {
     assert!(world.api.object("tenantclusters")["metadata"]["annotations"][REPLACE_NODE].is_null(), "it was heard");
 }
 
+/// Its nodes have no route for that, and the lost node blocks their upgrade: its VM is not given up.
+#[tokio::test(start_paused = true)]
+async fn node_of_an_older_image_is_not_given_up() {
+    let world = lost().await;
+    world.place.lock().takes_one_key = true;
+    world.reconciles(60, 30).await;
+    world.says("Progressing", "NodeLostAwaitingOperator", "Bring the VM of shop-cp2 back");
+    let deployment = world.status()["deployment"].clone();
+    assert!(deployment["replacement"].is_null() && deployment["replacedVMs"].is_null(), "{deployment}");
+    assert!(operation(&world).is_null() && world.status()["nodeRepair"]["lastAutomatic"].is_null());
+    world.place.lock().takes_one_key = false;
+    world.place.lock().configures = Some(0);
+    world.reconciles(2, 30).await;
+    world.says("Progressing", "NodeLost", "no other node answers");
+    world.place.lock().configures = None;
+    world.until("replaced", is_replaced).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn node_that_runs_is_not_replaced_on_request() {
     let world = World::ready().await;
