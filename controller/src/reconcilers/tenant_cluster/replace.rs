@@ -223,7 +223,15 @@ impl Round<'_> {
                             [(OperationReason::Ended, words.clone()), (OperationReason::Abandoned, words.clone())];
                         let ends = |status: &mut OperationStatus| status.outcome = Some("abandoned".to_owned());
                         round.note_operation(&name, &said, ends).await?;
-                        round.note_repair(|repair| repair.started = None).await?;
+                        // It has not begun: it is not that of the day, and is tried again after its time.
+                        round
+                            .note_repair(|repair| {
+                                if repair.last_automatic == repair.started {
+                                    repair.last_automatic = None;
+                                }
+                                (repair.started, repair.proved_since, repair.last_proved) = (None, None, None);
+                            })
+                            .await?;
                     }
                 }
                 return Ok(LostNodeResult::Says(OperationPhase::NodeLost(words)));
@@ -255,6 +263,7 @@ impl Round<'_> {
         if let Some(found) = operations.iter().find(|it| is_open_replacement(it)) {
             return Ok(found.name_any());
         }
+        self.remove_ended(&operations, OperationKind::ReplaceNode).await?;
         let made = operation(cluster, node);
         match kinds::create(self.objects, &made).await {
             Ok(_) | Err(Failure::Exists) => {}

@@ -30,7 +30,7 @@ use crate::objects::{
 };
 use crate::reach::{Failure, claim, kinds};
 
-/// How many ended Operations of this type are kept.
+/// How many ended Operations of a type are kept.
 const KEPT: usize = 10;
 
 pub(super) enum SettingsOutcome {
@@ -291,6 +291,17 @@ impl Round<'_> {
         Ok(words)
     }
 
+    /// Removes the oldest ended Operations of a type, before another one is created.
+    pub(super) async fn remove_ended(&self, all: &[Operation], kind: OperationKind) -> Result<(), ReconcileError> {
+        let has_ended = |it: &&Operation| it.status.as_ref().is_some_and(|status| status.outcome.is_some());
+        let mut ended: Vec<&Operation> = all.iter().filter(|it| it.spec.kind == kind).filter(has_ended).collect();
+        ended.sort_by_key(|it| std::cmp::Reverse((it.creation_timestamp(), it.name_any())));
+        for outlived in ended.iter().skip(KEPT - 1) {
+            kinds::delete(self.objects, *outlived).await.attempting("removing an Operation that has ended long ago")?;
+        }
+        Ok(())
+    }
+
     /// Creates the Operation before the first node is changed. Removes the oldest ended ones.
     async fn begin_configure(
         &self,
@@ -298,11 +309,7 @@ impl Round<'_> {
         asked: &[AskedNode],
         fields: &str,
     ) -> Result<String, ReconcileError> {
-        let mut ended: Vec<&Operation> = all.iter().filter(|it| is_configure(it) && !is_open(it)).collect();
-        ended.sort_by_key(|it| std::cmp::Reverse(it.name_any()));
-        for outlived in ended.iter().skip(KEPT - 1) {
-            kinds::delete(self.objects, *outlived).await.attempting("removing an Operation that has ended long ago")?;
-        }
+        self.remove_ended(all, OperationKind::Configure).await?;
         let made = operation_of(self.cluster, self.clock.time().0.as_second(), asked);
         let name = made.name_any();
         match kinds::create(self.objects, &made).await {
