@@ -120,8 +120,13 @@ impl Round<'_> {
             let words = format!("{lost} is not replaced yet: the cluster's kubeconfig is not at hand");
             return Ok(Some(OperationPhase::NodeLost(words)));
         };
+        let others: Vec<_> = self.record()?.nodes.iter().filter(|node| node.name != lost).collect();
+        if others.is_empty() {
+            // The only node is never replaced, and the run says what to do.
+            return Ok(None);
+        }
         let mut silence = None;
-        for node in self.record()?.nodes.iter().filter(|node| node.name != lost) {
+        for node in others {
             match self.places.configure(&kubeconfig, node.address, &Properties::default(), true).await {
                 Ok(ConfigureAnswer::UnknownRoute) => {}
                 Ok(ConfigureAnswer::Configured(_) | ConfigureAnswer::Refused(_)) => return Ok(None),
