@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::kinds;
-use super::objects::{Collection, Objects};
+use super::objects::{Collection, Objects, lacks_kind};
 use crate::decisions::{NAMESPACES_IN_USE, namespace_entry};
 use crate::objects::{NodePool, SYSTEM, TenantCluster};
 
@@ -33,13 +33,14 @@ pub async fn add_used_namespace(objects: &dyn Objects, cluster: &TenantCluster) 
     }
 }
 
-/// Removes the entry of a cluster of which only the object is left.
+/// Removes the entry of a cluster of which only the object is left. A former release knows no list.
 ///
 /// # Errors
 /// The API server does not answer.
 pub async fn remove_used_namespace(objects: &dyn Objects, cluster: &TenantCluster) -> Result<(), Failure> {
     match write_entry(objects, cluster, &Value::Null).await {
         Err(Failure::Missing) => Ok(()),
+        Err(failure) if lacks_kind(objects, &failure) => Ok(()),
         written => written,
     }
 }

@@ -236,7 +236,9 @@ pub(super) fn replaces(kept: &DeploymentRecord, open: &Replacement, seen: &Inven
         next.waits.push(Wait::passing(node, reason::NO_QUORUM, words));
         return;
     };
-    let late = open.ends().is_some_and(|ends| seen.now >= ends);
+    // It may have joined while the hypervisor was away, and the quorum may need it: it goes only while all others are Ready.
+    let are_others_ready = kept.nodes.iter().all(|other| other.name == *node || ready.contains(&other.name));
+    let late = are_others_ready && open.ends().is_some_and(|ends| seen.now >= ends);
     let vm = seen.vms.iter().find(|vm| vm.uuid() == open.allocated_uuid && vm.stamp.is_some());
     match vm {
         Some(vm) if open.started && vm.power == PowerState::On && ready.contains(node) => {

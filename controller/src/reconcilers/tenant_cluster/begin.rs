@@ -149,7 +149,17 @@ impl Reconciler<'_> {
             }
             Draw => {
                 // While it is listed, neither `kaas-system` with the keys nor the cluster's namespace can be deleted.
-                add_used_namespace(self.objects, cluster).await.attempting("listing the namespace as in use")?;
+                match add_used_namespace(self.objects, cluster).await {
+                    // The rights of an earlier version: its keys would be elsewhere.
+                    Err(Failure::Refused(_)) if !self.is_marked => {
+                        let words = "the image of the control cluster is not committed, and no cluster is created before: commit it, or \
+                                     roll back";
+                        let obstacle = Obstacle::new(TenantClusterReason::PreflightNotKnown, words);
+                        self.note(cluster, &before(Some(&obstacle), false), |_| ()).await?;
+                        return Ok(StepOutcome::RequeueAfter(AWAITING));
+                    }
+                    listed => listed.attempting("listing the namespace as in use")?,
+                }
                 self.draw(cluster).await?;
             }
             Deploy(allotted) => return self.first(cluster, &around, &wished, &allotted).await,

@@ -8,6 +8,9 @@
 //! 2. A later look reads the new Secret, compares it with the former one, and deletes that.
 //! 3. It writes the stage `exposed`: tenants may know the deployer's key.
 //!
+//! It moves nothing before the image of the control cluster is committed: after a rollback the earlier version leads again, and
+//! reads `NAME-deployer` alone. Until then the keys and the kubeconfig are used and renewed where that version keeps them.
+//!
 //! Then it replaces the deployer's key, once all control-plane nodes run a committed image that takes two keys. The field
 //! `key.pem` fits all nodes at every moment:
 //!
@@ -88,8 +91,27 @@ impl Reconciler<'_> {
         found.attempting("reading the cluster's keys")
     }
 
+    /// The Secret of an earlier version with the keys of a cluster, as long as they stay there.
+    async fn unmoved_keys(&self, cluster: &TenantCluster) -> Result<Option<Secret>, ReconcileError> {
+        if self.is_marked || cluster.deployment().is_none() || self.kept_keys(cluster).await?.is_some() {
+            return Ok(None);
+        }
+        let former = self.secret(cluster, &former_keys_secret(&cluster.name_any())).await?;
+        Ok(former.filter(|former| is_own_secret(former, cluster)))
+    }
+
+    /// Whether the keys stay where an earlier version keeps them: then users read the controller's own kubeconfig.
+    pub(super) async fn has_unmoved_keys(&self, cluster: &TenantCluster) -> Result<bool, ReconcileError> {
+        Ok(self.unmoved_keys(cluster).await?.is_some())
+    }
+
     /// The keys of a cluster, or why they cannot be used. Moves keys of an earlier version.
     pub(super) async fn keys(&self, cluster: &TenantCluster) -> Result<Result<Keys, KeysSeen>, ReconcileError> {
+        if let Some(former) = self.unmoved_keys(cluster).await? {
+            let name = former.name_any();
+            let damaged = || format!("the Secret {name} does not hold what was put there: put it back");
+            return Ok(read(&former).ok_or_else(|| KeysSeen::Damaged(damaged())));
+        }
         let secret = match self.kept_keys(cluster).await? {
             Some(secret) => secret,
             None => match self.copied_keys(cluster).await? {
@@ -174,9 +196,20 @@ impl Reconciler<'_> {
         &self,
         cluster: &TenantCluster,
     ) -> Result<Option<OwnKubeconfig>, ReconcileError> {
-        let secret = self.kept_keys(cluster).await?.filter(|secret| is_keys_secret(secret, cluster));
-        let Some(secret) = secret else { return Ok(None) };
-        let Some(text) = text(&secret, OWN_KUBECONFIG) else { return Ok(None) };
+        let (secret, text) = match self.unmoved_keys(cluster).await? {
+            Some(former) => {
+                let handed_over = self.secret(cluster, &kubeconfig_secret(&cluster.name_any())).await?;
+                let handed_over = handed_over.filter(|secret| is_own_secret(secret, cluster));
+                (former, handed_over.and_then(|secret| text(&secret, KUBECONFIG)))
+            }
+            None => {
+                let secret = self.kept_keys(cluster).await?.filter(|secret| is_keys_secret(secret, cluster));
+                let Some(secret) = secret else { return Ok(None) };
+                let own = text(&secret, OWN_KUBECONFIG);
+                (secret, own)
+            }
+        };
+        let Some(text) = text else { return Ok(None) };
         if !leads_to(cluster, &text) {
             log::warn!("the stored kubeconfig of {} leads elsewhere: it is not used", cluster.name_any());
             return Ok(None);

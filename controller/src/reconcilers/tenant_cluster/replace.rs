@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use contract::configure::Properties;
 use fleet::control_plane::{DeployStatus, Goal, PowerProof, Replacement, RunOutcome};
+use fleet::nodes::ConfigureAnswer;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use serde_json::Value;
@@ -81,6 +83,7 @@ impl Round<'_> {
         }
         // The operator may confirm only a host that was named before.
         let was_named = before.is_some_and(|before| before.host.is_some() && before.host == repair.host);
+        let incapable = self.incapable(&lost.name).await?;
         let counting = COUNTING.lock().await;
         let clusters = self.clusters_of_provider().await?;
         let inputs =
@@ -96,6 +99,9 @@ impl Round<'_> {
             }
             ReplacementStep::Begin { host_is_off } => host_is_off,
         };
+        if let Some(doing) = incapable {
+            return Ok(LostNodeResult::Says(doing));
+        }
         self.note_repair(|repair| {
             repair.started = Some(now.clone());
             if !lost.is_asked {
@@ -105,6 +111,40 @@ impl Round<'_> {
         .await?;
         drop(counting);
         self.run_replacement(&lost.name, host_is_off.as_deref(), lost.is_asked).await
+    }
+
+    /// Why no other node can admit a new VM for a lost one now. It is asked before anything begins: from then on the former VM of
+    /// the lost node is given up. The route for it has come with that of settings.
+    async fn incapable(&self, lost: &str) -> Result<Option<OperationPhase>, ReconcileError> {
+        let Some(kubeconfig) = self.kubeconfig(self.cluster).await? else {
+            let words = format!("{lost} is not replaced yet: the cluster's kubeconfig is not at hand");
+            return Ok(Some(OperationPhase::NodeLost(words)));
+        };
+        let others: Vec<_> = self.record()?.nodes.iter().filter(|node| node.name != lost).collect();
+        if others.is_empty() {
+            // The only node is never replaced, and the run says what to do.
+            return Ok(None);
+        }
+        let mut silence = None;
+        for node in others {
+            match self.places.configure(&kubeconfig, node.address, &Properties::default(), true).await {
+                Ok(ConfigureAnswer::UnknownRoute) => {}
+                Ok(ConfigureAnswer::Configured(_) | ConfigureAnswer::Refused(_)) => return Ok(None),
+                Err(error) => silence = Some(format!("{}: {error:#}", node.name)),
+            }
+        }
+        Ok(Some(match silence {
+            Some(words) => {
+                OperationPhase::NodeLost(format!("{lost} is not replaced yet: no other node answers: {words}"))
+            }
+            None => {
+                let image = self.cluster.resolved().and_then(|resolved| resolved.image.as_deref()).unwrap_or_default();
+                OperationPhase::NodeLostAwaitingOperator(format!(
+                    "{lost} is not replaced: the image {image} of the other nodes cannot admit a new VM. Bring the VM of {lost} back with \
+                     its data disk, then set a later `image`; if the disk is lost, move to another cluster"
+                ))
+            }
+        }))
     }
 
     /// No node is lost: a replacement has ended, or the node is back.
@@ -188,7 +228,15 @@ impl Round<'_> {
                             [(OperationReason::Ended, words.clone()), (OperationReason::Abandoned, words.clone())];
                         let ends = |status: &mut OperationStatus| status.outcome = Some("abandoned".to_owned());
                         round.note_operation(&name, &said, ends).await?;
-                        round.note_repair(|repair| repair.started = None).await?;
+                        // It has not begun: it is not that of the day, and is tried again after its time.
+                        round
+                            .note_repair(|repair| {
+                                if repair.last_automatic == repair.started {
+                                    repair.last_automatic = None;
+                                }
+                                (repair.started, repair.proved_since, repair.last_proved) = (None, None, None);
+                            })
+                            .await?;
                     }
                 }
                 return Ok(LostNodeResult::Says(OperationPhase::NodeLost(words)));
@@ -220,6 +268,7 @@ impl Round<'_> {
         if let Some(found) = operations.iter().find(|it| is_open_replacement(it)) {
             return Ok(found.name_any());
         }
+        self.remove_ended(&operations, OperationKind::ReplaceNode).await?;
         let made = operation(cluster, node);
         match kinds::create(self.objects, &made).await {
             Ok(_) | Err(Failure::Exists) => {}

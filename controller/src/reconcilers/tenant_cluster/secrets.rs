@@ -97,12 +97,18 @@ impl Reconciler<'_> {
 
     /// Whether users can read a kubeconfig that has not expired.
     pub(super) async fn is_handed_over(&self, cluster: &TenantCluster) -> Result<bool, ReconcileError> {
-        let handed_over = self.handed_over(cluster).await?;
-        Ok(handed_over.and_then(|given| given.ends).is_some_and(|ends| ends > self.clock.time()))
+        let ends = match self.has_unmoved_keys(cluster).await? {
+            true => self.own_kubeconfig(cluster).await?.and_then(|own| own.ends),
+            false => self.handed_over(cluster).await?.and_then(|given| given.ends),
+        };
+        Ok(ends.is_some_and(|ends| ends > self.clock.time()))
     }
 
     /// Whether the kubeconfig that users read is missing, or has to be renewed.
     pub(super) async fn wants_handed_over(&self, cluster: &TenantCluster) -> Result<bool, ReconcileError> {
+        if self.has_unmoved_keys(cluster).await? {
+            return Ok(false);
+        }
         Ok(self.handed_over(cluster).await?.is_none_or(|given| given.is_due(&self.clock.time())))
     }
 
@@ -115,6 +121,13 @@ impl Reconciler<'_> {
     /// Stores the controller's own kubeconfig, and renews the one for users if it is due. False if a Secret of this name was not
     /// made for this cluster: it stays.
     pub(super) async fn hand_over(&self, cluster: &TenantCluster, kubeconfig: &str) -> Result<bool, ReconcileError> {
+        if self.has_unmoved_keys(cluster).await? {
+            let there = self.secret(cluster, &kubeconfig_secret(&cluster.name_any())).await?;
+            if there.as_ref().is_some_and(|there| !is_own_secret(there, cluster)) {
+                return Ok(false);
+            }
+            return self.write_kubeconfig(cluster, there.as_ref(), kubeconfig).await.map(|()| true);
+        }
         self.keep_kubeconfig(cluster, kubeconfig).await?;
         self.renew_handed_over(cluster, kubeconfig).await
     }
@@ -122,6 +135,9 @@ impl Reconciler<'_> {
     /// Renews the kubeconfig for users with the controller's own one, if it is due. False if a Secret of this name was not made for
     /// this cluster: it stays.
     pub(super) async fn renew_handed_over(&self, cluster: &TenantCluster, own: &str) -> Result<bool, ReconcileError> {
+        if self.has_unmoved_keys(cluster).await? {
+            return Ok(true);
+        }
         let name = kubeconfig_secret(&cluster.name_any());
         let there = self.secret(cluster, &name).await?;
         if there.as_ref().is_some_and(|there| !is_own_secret(there, cluster)) {

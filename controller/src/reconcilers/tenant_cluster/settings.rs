@@ -7,6 +7,7 @@
 //! 4. If a node refuses, the changed nodes get its values, and the Operation ends.
 //! 5. Once all nodes have the settings, their hashes are recorded, and the Operation ends.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use contract::configure::Properties;
@@ -29,7 +30,7 @@ use crate::objects::{
 };
 use crate::reach::{Failure, claim, kinds};
 
-/// How many ended Operations of this type are kept.
+/// How many ended Operations of a type are kept.
 const KEPT: usize = 10;
 
 pub(super) enum SettingsOutcome {
@@ -82,6 +83,11 @@ impl Round<'_> {
         let operation = all.iter().find(|it| is_open(it)).map(ResourceExt::name_any);
         let operation = operation.as_deref();
         if fields.is_empty() && operation.is_none() {
+            let applied = node_settings_hashes(spec, &versions);
+            // An earlier version recorded no versions of Secrets. Changes of their content count from now on.
+            if !pinned.node_settings.is_empty() && pinned.node_settings != applied {
+                self.note_applied(&applied).await?;
+            }
             return Ok(Current);
         }
         let changing = |words: &str| Pending(PendingSettings::new(Changing, about(&fields, words), operation));
@@ -126,13 +132,7 @@ impl Round<'_> {
         }
         Ok(match next_setting(&asked, operation.is_some()) {
             SettingsStep::Done => {
-                let applied = node_settings_hashes(spec, &versions);
-                self.note(cluster, &[], |status| {
-                    if let Some(resolved) = &mut status.resolved {
-                        resolved.node_settings.clone_from(&applied);
-                    }
-                })
-                .await?;
+                self.note_applied(&node_settings_hashes(spec, &versions)).await?;
                 self.end(operation, "done", (OperationReason::Done, String::new()), asked.len()).await?;
                 Recorded
             }
@@ -168,6 +168,16 @@ impl Round<'_> {
                 Pending(PendingSettings::new(Changing, about(&fields, &words), Some(&name)))
             }
         })
+    }
+
+    /// Records the hashes of the settings that nodes have.
+    async fn note_applied(&self, applied: &BTreeMap<String, String>) -> Result<(), ReconcileError> {
+        self.note(self.cluster, &[], |status| {
+            if let Some(resolved) = &mut status.resolved {
+                resolved.node_settings.clone_from(applied);
+            }
+        })
+        .await
     }
 
     /// Claims the next address for Services that the spec names, and records the addresses once the cluster has all of them. False if
@@ -281,6 +291,17 @@ impl Round<'_> {
         Ok(words)
     }
 
+    /// Removes the oldest ended Operations of a type, before another one is created.
+    pub(super) async fn remove_ended(&self, all: &[Operation], kind: OperationKind) -> Result<(), ReconcileError> {
+        let has_ended = |it: &&Operation| it.status.as_ref().is_some_and(|status| status.outcome.is_some());
+        let mut ended: Vec<&Operation> = all.iter().filter(|it| it.spec.kind == kind).filter(has_ended).collect();
+        ended.sort_by_key(|it| std::cmp::Reverse((it.creation_timestamp(), it.name_any())));
+        for outlived in ended.iter().skip(KEPT - 1) {
+            kinds::delete(self.objects, *outlived).await.attempting("removing an Operation that has ended long ago")?;
+        }
+        Ok(())
+    }
+
     /// Creates the Operation before the first node is changed. Removes the oldest ended ones.
     async fn begin_configure(
         &self,
@@ -288,11 +309,7 @@ impl Round<'_> {
         asked: &[AskedNode],
         fields: &str,
     ) -> Result<String, ReconcileError> {
-        let mut ended: Vec<&Operation> = all.iter().filter(|it| is_configure(it) && !is_open(it)).collect();
-        ended.sort_by_key(|it| std::cmp::Reverse(it.name_any()));
-        for outlived in ended.iter().skip(KEPT - 1) {
-            kinds::delete(self.objects, *outlived).await.attempting("removing an Operation that has ended long ago")?;
-        }
+        self.remove_ended(all, OperationKind::Configure).await?;
         let made = operation_of(self.cluster, self.clock.time().0.as_second(), asked);
         let name = made.name_any();
         match kinds::create(self.objects, &made).await {

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::fake::{DEPLOYMENT, DESTROY_ALL, vm, wanted};
 use crate::control_plane::{
-    Action, DeployStatus, DeploymentRecord, Goal, Inventory, Lifecycle, Node, NodeReport, next,
+    Action, DeployStatus, DeploymentRecord, Goal, Inventory, Lifecycle, Node, NodeReport, Replacement, next,
 };
 use crate::hypervisor::{Adapter, Disk, DiskKind, DiskRef, PowerState, Vm, VmSize};
 
@@ -355,4 +355,34 @@ fn the_holder_of_a_moved_disk_is_found() {
     let both = Inventory { bystanders: vec![now.clone()], ..seen(vec![before.clone()]) };
     assert_eq!(both.holder_elsewhere(&disk), Some((&now, &now.disks[0].reference)));
     assert_eq!(seen(vec![before]).holder_elsewhere(&disk), None);
+}
+
+/// It may have joined while vCenter was away.
+#[test]
+fn late_new_vm_stays_while_another_node_is_not_ready() {
+    let mut kept = kept();
+    kept.formed = true;
+    for (node, uuid) in kept.nodes.iter_mut().zip(1..) {
+        (node.bios_uuid, node.ever_powered_on) = (Some(Uuid::from_u128(uuid)), true);
+    }
+    kept.replacement = Some(Replacement {
+        node: "cp2".to_owned(),
+        evidence: "gone".to_owned(),
+        attempt: 1,
+        allocated_uuid: Uuid::from_u128(9),
+        admitted: Some(1),
+        started: true,
+        data_disk: None,
+    });
+    let on = |vm: Vm| Vm { power: PowerState::On, ..with_disk(vm) };
+    let of = |power: PowerState, ready: &[&str]| {
+        let new = Vm { power, ..with_disk(vm_of("cp2", 9)) };
+        let ready = ready.iter().map(|name| (*name).to_owned()).collect();
+        let vms = vec![on(vm_of("cp1", 1)), new, on(vm_of("cp3", 3))];
+        next(&kept, &Inventory { now: 100_000, ready: Some(Ok(ready)), ..seen(vms) })
+    };
+    let new = vm_of("cp2", 9).reference;
+    assert!(of(PowerState::On, &["cp1"]).actions.is_empty(), "without both, etcd has no quorum");
+    assert_eq!(of(PowerState::Off, &["cp1"]).actions, [Action::StartReplacement("cp2".to_owned())]);
+    assert_eq!(of(PowerState::On, &["cp1", "cp3"]).actions, [Action::PowerOff(new)]);
 }

@@ -82,6 +82,22 @@ async fn exposed_keys_are_moved_and_replaced() {
     world.is_deleted("its keys are in kaas-system").await;
 }
 
+/// After a rollback of the control cluster the earlier version leads again.
+#[tokio::test(start_paused = true)]
+async fn keys_stay_until_the_control_cluster_is_committed() {
+    let mut world = World::of_an_earlier_version().await;
+    let (stored, exposed) = (world.stored(), world.kubeconfig());
+    world.is_marked = false;
+    world.reconciles(48, 3600).await;
+    assert_eq!(world.api.names("secrets"), ["shop-deployer", "shop-kubeconfig"]);
+    assert!(world.is_ready() && world.stored() == stored);
+    let user = Kubeconfig::parse(&world.kubeconfig()).unwrap().user().unwrap();
+    assert!(world.kubeconfig() != exposed && user.starts_with("system:kaas:deployer:"), "it was renewed: {user}");
+    world.is_marked = true;
+    world.until("replaced", World::is_replaced).await;
+    world.is_whole("it was committed");
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_stored_key_fits_after_each_cut() {
     for before in [true, false] {

@@ -1,5 +1,7 @@
 //! Finding 5 of controller.md: a lost control-plane node is replaced, by itself or at the operator's request.
 
+use std::time::Duration;
+
 use fleet::hypervisor::PowerState;
 use serde_json::Value;
 
@@ -73,6 +75,40 @@ async fn operator_asks_for_a_replacement() {
     });
     world.until("replaced", is_replaced).await;
     assert!(world.api.object("tenantclusters")["metadata"]["annotations"][REPLACE_NODE].is_null(), "it was heard");
+}
+
+/// A vCenter that does not answer once costs no day.
+#[tokio::test(start_paused = true)]
+async fn refused_replacement_is_tried_again_after_its_time() {
+    for left in 0..8 {
+        let world = lost().await;
+        world.reconciles(29, 30).await;
+        tokio::time::sleep(Duration::from_secs(45)).await;
+        world.place.lock().unlisted_after = Some(left);
+        let has_joined = |world: &World| {
+            let is_admitted = !world.place.lock().admitted.is_empty();
+            is_admitted && world.condition("ControlPlaneReady").1 == "AllReady"
+        };
+        world.until("joined", has_joined).await;
+    }
+}
+
+/// Its nodes have no route for that, and the lost node blocks their upgrade: its VM is not given up.
+#[tokio::test(start_paused = true)]
+async fn node_of_an_older_image_is_not_given_up() {
+    let world = lost().await;
+    world.place.lock().takes_one_key = true;
+    world.reconciles(60, 30).await;
+    world.says("Progressing", "NodeLostAwaitingOperator", "Bring the VM of shop-cp2 back");
+    let deployment = world.status()["deployment"].clone();
+    assert!(deployment["replacement"].is_null() && deployment["replacedVMs"].is_null(), "{deployment}");
+    assert!(operation(&world).is_null() && world.status()["nodeRepair"]["lastAutomatic"].is_null());
+    world.place.lock().takes_one_key = false;
+    world.place.lock().configures = Some(0);
+    world.reconciles(2, 30).await;
+    world.says("Progressing", "NodeLost", "no other node answers");
+    world.place.lock().configures = None;
+    world.until("replaced", is_replaced).await;
 }
 
 #[tokio::test(start_paused = true)]

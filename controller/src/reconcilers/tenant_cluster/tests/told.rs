@@ -134,6 +134,41 @@ async fn content_of_a_named_secret_counts() {
     assert!(is_current(&world) && world.place.lock().configured.is_empty());
 }
 
+/// An earlier version recorded no version of the Secret.
+#[tokio::test(start_paused = true)]
+async fn upgrade_of_the_controller_changes_no_node() {
+    let world = World::ready().await;
+    let put = |hash: &str| {
+        let metadata = ObjectMeta {
+            name: Some("console".to_owned()),
+            namespace: TEAM.map(str::to_owned),
+            ..ObjectMeta::default()
+        };
+        let data = Some([("console-password-hash".to_owned(), ByteString(hash.as_bytes().to_vec()))].into());
+        world.api.put(&Secret { metadata, data, type_: Some(INPUT_TYPE.to_owned()), ..Secret::default() });
+    };
+    put("$y$j9T$salt$one");
+    edit(&world, |it| it.spec.site.console_password_ref = Some(Reference::to("console")));
+    world.reconcile().await.unwrap();
+    world.until("current", is_current).await;
+    edit(&world, |it| {
+        let resolved = it.status.as_mut().unwrap().resolved.as_mut().unwrap();
+        assert!(resolved.node_settings.remove("site.consolePasswordRef.content").is_some());
+    });
+    // Neither a node with an older image nor one that differs is an obstacle.
+    world.place.lock().configured.clear();
+    world.place.lock().takes_one_key = true;
+    world.reconciles(3, 15).await;
+    assert!(is_current(&world) && world.condition("Preflight").0 == "True");
+    world.place.lock().takes_one_key = false;
+    world.reconciles(3, 15).await;
+    assert!(is_current(&world) && world.place.lock().configured.is_empty());
+    put("$y$j9T$salt$two");
+    world.reconcile().await.unwrap();
+    world.until("current", is_current).await;
+    assert_eq!(world.property("console-password-hash"), ["$y$j9T$salt$two"; 3]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn refused_settings_change_no_node() {
     let world = World::ready().await;
