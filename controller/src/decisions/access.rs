@@ -1,10 +1,13 @@
 //! What a namespace may use, by the Tenants and the Providers. `objects/tenant.rs` has the rules. Knows no quota.
 
+use std::net::Ipv4Addr;
+
 use kube::ResourceExt;
 
+use super::addresses::ranges;
 use super::obstacle::Obstacle;
 use crate::objects::{
-    AUTO, AllowedProvider, FromNamespaces, IPPool, Provider, Tenant, TenantCluster, TenantClusterReason,
+    AUTO, AllowedProvider, FromNamespaces, IPPool, Network, Provider, Tenant, TenantCluster, TenantClusterReason,
 };
 
 /// The Tenant that has a namespace: the one that holds it already, else the oldest that lists it.
@@ -80,7 +83,11 @@ impl<'t> Access<'t> {
     }
 
     pub(super) fn pool(&self, pool: &str) -> Option<Obstacle> {
-        self.closed(&format!("the IPPool {pool}"), pool, |tenant| tenant.spec.allow.ip_pools.as_slice())
+        self.closed_pool(&format!("the IPPool {pool}"), pool)
+    }
+
+    fn closed_pool(&self, what: &str, pool: &str) -> Option<Obstacle> {
+        self.closed(what, pool, |tenant| tenant.spec.allow.ip_pools.as_slice())
     }
 
     /// As [`Self::pool`], for the pool of a network: the own list of pools need not name it.
@@ -132,19 +139,30 @@ impl<'t> Access<'t> {
         Obstacle::of_all(all.collect())
     }
 
-    /// Why the namespace may not use what a cluster names, if it may not. `of_nodes` is the pool of its nodes' addresses.
-    pub fn cluster(&self, cluster: &TenantCluster, provider: &Provider, of_nodes: Option<&IPPool>) -> Option<Obstacle> {
+    /// Why the namespace may not use what a cluster names, if it may not. `of_nodes` is the pool of its nodes' addresses, `all` are
+    /// all pools.
+    pub fn cluster(
+        &self,
+        cluster: &TenantCluster,
+        provider: &Provider,
+        (of_nodes, all): (Option<&IPPool>, &[IPPool]),
+    ) -> Option<Obstacle> {
         let spec = &cluster.spec;
         let zones = &spec.control_plane.zones;
         let place = NodePlace { zones, network: &spec.network.name, class: &spec.control_plane.vm_class };
         let nodes = self.nodes(provider, &place);
         // The pool of a listed network serves its nodes. That of another network may be closed.
         let is_listed = self.lists_network(&provider.name_any(), &spec.network.name);
+        let own_pool = of_nodes.map(ResourceExt::name_any);
         let of_nodes = of_nodes.filter(|_| !is_listed).and_then(|pool| self.pool_of_network(&pool.name_any()));
+        // A named address is taken from the pool that has it in its ranges, as if the cluster named the pool.
+        let of_addresses = pools_of_addresses(&spec.network, all).filter(|pool| own_pool.as_ref() != Some(pool));
+        let of_addresses =
+            of_addresses.filter_map(|pool| self.closed_pool(&format!("an address of the IPPool {pool}"), &pool));
         let vips = spec.network.service_vips.as_ref().and_then(|vips| vips.pool_ref.as_ref());
         let mut named: Vec<&str> = spec.network.endpoint.pool_ref.iter().chain(vips).map(|pool| &*pool.name).collect();
         named.dedup();
-        let pools = named.into_iter().filter_map(|pool| self.pool(pool)).chain(of_nodes);
+        let pools = named.into_iter().filter_map(|pool| self.pool(pool)).chain(of_nodes).chain(of_addresses);
         let image = spec.image.as_deref().and_then(|image| self.image(image));
         Obstacle::of_all(nodes.into_iter().chain(pools).chain(image).collect())
     }
@@ -160,6 +178,21 @@ impl<'t> Access<'t> {
     }
 }
 
+/// The names of the pools with an address in their ranges that a cluster names itself.
+fn pools_of_addresses(network: &Network, pools: &[IPPool]) -> impl Iterator<Item = String> {
+    let number = |text: &str| text.parse::<Ipv4Addr>().map(u32::from).ok();
+    let endpoint = network.endpoint.address.iter().map(|address| (address, address));
+    let of_services = network.service_vips.iter().filter_map(|vips| vips.ranges.as_ref()).flatten();
+    let named = endpoint.chain(of_services.map(|range| (&range.first, &range.last)));
+    let named: Vec<(u32, u32)> = named.filter_map(|(first, last)| Some((number(first)?, number(last)?))).collect();
+    let has_one = move |pool: &&IPPool| {
+        // An unreadable pool is reported where it is used.
+        let own = ranges(&pool.spec).unwrap_or_default();
+        own.iter().any(|(from, to)| named.iter().any(|(first, last)| first <= to && from <= last))
+    };
+    pools.iter().filter(has_one).map(ResourceExt::name_any)
+}
+
 /// The entry of a Tenant for a Provider.
 fn part_of<'t>(tenant: &'t Tenant, provider: &str) -> Option<&'t AllowedProvider> {
     tenant.spec.allow.providers.iter().find(|part| part.name == provider)
@@ -169,12 +202,13 @@ fn part_of<'t>(tenant: &'t Tenant, provider: &str) -> Option<&'t AllowedProvider
 mod tests {
     use super::*;
     use crate::decisions::fixture::{cluster, pool, provider, tenant};
-    use crate::objects::{Reference, TenantStatus};
+    use crate::objects::{AddressRange, Reference, ServiceVips, TenantStatus};
 
     fn words(tenants: &[Tenant], namespace: &str, change: impl FnOnce(&mut TenantCluster)) -> String {
         let mut cluster = cluster();
         change(&mut cluster);
-        let found = Access::of(tenants, namespace).cluster(&cluster, &provider(), Some(&pool()));
+        let pools = [pool()];
+        let found = Access::of(tenants, namespace).cluster(&cluster, &provider(), (pools.first(), &pools[..]));
         found.map(|obstacle| obstacle.message).unwrap_or_default()
     }
 
@@ -187,8 +221,9 @@ mod tests {
         let mut open = provider();
         open.spec.allowed_namespaces.from = FromNamespaces::All;
         let all = [blue, tenant("red", &["team-red"], &[])];
+        let pools = [pool()];
         for namespace in ["team-red", "team-none"] {
-            let found = Access::of(&all, namespace).cluster(&cluster(), &open, Some(&pool())).unwrap();
+            let found = Access::of(&all, namespace).cluster(&cluster(), &open, (pools.first(), &pools[..])).unwrap();
             assert_eq!(found.reason, TenantClusterReason::NamespaceNotAllowed);
             let is_closed = found.message.contains("the network blue of the Provider dc1, which belongs to a Tenant");
             assert!(is_closed && !found.message.contains("Tenant blue"), "{}", found.message);
@@ -211,6 +246,42 @@ mod tests {
         other.spec.allow.ip_pools = vec!["vips".to_owned()];
         let own = words(&[other], "team-blue", |it| it.spec.network.service_vips = None);
         assert_eq!(own, "", "an own list of pools need not name that of an open network");
+    }
+
+    // Finding 3 of controller.md: an address in the ranges of another team's pool was had by its number.
+    #[test]
+    fn named_address_of_a_closed_pool_is_refused() {
+        let mut vips = pool();
+        vips.metadata.name = Some("red-vips".to_owned());
+        vips.spec.ranges[0].first = "192.168.10.100".to_owned();
+        vips.spec.ranges[0].last = "192.168.10.119".to_owned();
+        let pools = [pool(), vips];
+        let mut red = tenant("red", &["team-red"], &[]);
+        red.spec.allow.ip_pools = vec!["red-vips".to_owned()];
+        let mut blue = tenant("blue", &["team-blue"], &[]);
+        let why = |tenants: &[Tenant], endpoint: &str, named: Option<(&str, &str)>| {
+            let mut cluster = cluster();
+            cluster.spec.network.endpoint.address = Some(endpoint.to_owned());
+            let range = |(first, last): (&str, &str)| AddressRange { first: first.to_owned(), last: last.to_owned() };
+            let ranges = named.map(|named| vec![range(named)]);
+            cluster.spec.network.service_vips = Some(ServiceVips { ranges, pool_ref: None, count: None });
+            let found = Access::of(tenants, "team-blue").cluster(&cluster, &provider(), (pools.first(), &pools[..]));
+            found.map(|obstacle| obstacle.message).unwrap_or_default()
+        };
+        let all = [red.clone(), blue.clone()];
+        assert_eq!(why(&all, "192.168.10.10", Some(("192.168.10.60", "192.168.10.99"))), "");
+        assert_eq!(why(&all, "192.168.10.25", None), "", "the pool of its nodes");
+        let refused = "an address of the IPPool red-vips, which belongs to a Tenant";
+        let endpoint = why(&all, "192.168.10.100", None);
+        assert!(endpoint.contains(refused), "{endpoint}");
+        let services = why(&all, "192.168.10.10", Some(("192.168.10.90", "192.168.10.130")));
+        assert!(services.contains(refused), "{services}");
+        assert_eq!(why(&all[1..], "192.168.10.100", None), "", "no Tenant lists the pool");
+        blue.spec.allow.ip_pools = vec!["blue-vips".to_owned()];
+        let unlisted = why(std::slice::from_ref(&blue), "192.168.10.100", None);
+        assert!(unlisted.contains("red-vips, which the Tenant blue does not list"), "{unlisted}");
+        blue.spec.allow.ip_pools.push("red-vips".to_owned());
+        assert_eq!(why(&[red, blue], "192.168.10.100", None), "", "both list it");
     }
 
     #[test]
