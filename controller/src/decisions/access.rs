@@ -83,11 +83,32 @@ impl<'t> Access<'t> {
     }
 
     pub(super) fn pool(&self, pool: &str) -> Option<Obstacle> {
-        self.closed_pool(&format!("the IPPool {pool}"), pool)
+        self.closed(&format!("the IPPool {pool}"), pool, |tenant| tenant.spec.allow.ip_pools.as_slice())
     }
 
-    fn closed_pool(&self, what: &str, pool: &str) -> Option<Obstacle> {
-        self.closed(what, pool, |tenant| tenant.spec.allow.ip_pools.as_slice())
+    /// As [`Self::pool`]. A pool that serves closed networks alone is closed with them, unless the own Tenant lists it.
+    pub(super) fn closed_pool(&self, what: &str, pool: &str, provider: &Provider) -> Option<Obstacle> {
+        let closed = self.closed(what, pool, |tenant| tenant.spec.allow.ip_pools.as_slice());
+        closed.or_else(|| {
+            let lists = |tenant: &Tenant| tenant.spec.allow.ip_pools.iter().any(|name| name == pool);
+            let is_closed = !self.own.is_some_and(lists) && self.serves_closed(provider, pool);
+            is_closed.then(|| self.refused(&format!("{what}, whose network belongs to a Tenant")))
+        })
+    }
+
+    /// Whether a pool serves networks of the Provider, and all of them are closed.
+    fn serves_closed(&self, provider: &Provider, pool: &str) -> bool {
+        let name = provider.name_any();
+        let lists = |tenant: &Tenant, network: &str| {
+            part_of(tenant, &name).is_some_and(|part| part.networks.iter().any(|one| one == network))
+        };
+        let all = provider.spec.vsphere.iter().flat_map(|vsphere| &vsphere.networks);
+        let served = all.filter(|network| network.pool_ref.as_ref().is_some_and(|own| own.name == pool));
+        let served: Vec<&str> = served.map(|network| network.name.as_str()).collect();
+        let is_closed = |network: &str| {
+            !self.lists_network(&name, network) && self.tenants.iter().any(|tenant| lists(tenant, network))
+        };
+        !served.is_empty() && served.into_iter().all(is_closed)
     }
 
     /// As [`Self::pool`], for the pool of a network: the own list of pools need not name it.
@@ -157,12 +178,14 @@ impl<'t> Access<'t> {
         let of_nodes = of_nodes.filter(|_| !is_listed).and_then(|pool| self.pool_of_network(&pool.name_any()));
         // A named address is taken from the pool that has it in its ranges, as if the cluster named the pool.
         let of_addresses = pools_of_addresses(&spec.network, all).filter(|pool| own_pool.as_ref() != Some(pool));
-        let of_addresses =
-            of_addresses.filter_map(|pool| self.closed_pool(&format!("an address of the IPPool {pool}"), &pool));
+        let of_addresses = of_addresses
+            .filter_map(|pool| self.closed_pool(&format!("an address of the IPPool {pool}"), &pool, provider));
         let vips = spec.network.service_vips.as_ref().and_then(|vips| vips.pool_ref.as_ref());
         let mut named: Vec<&str> = spec.network.endpoint.pool_ref.iter().chain(vips).map(|pool| &*pool.name).collect();
         named.dedup();
-        let pools = named.into_iter().filter_map(|pool| self.pool(pool)).chain(of_nodes).chain(of_addresses);
+        let named =
+            named.into_iter().filter_map(|pool| self.closed_pool(&format!("the IPPool {pool}"), pool, provider));
+        let pools = named.chain(of_nodes).chain(of_addresses);
         let image = spec.image.as_deref().and_then(|image| self.image(image));
         Obstacle::of_all(nodes.into_iter().chain(pools).chain(image).collect())
     }
@@ -282,6 +305,29 @@ mod tests {
         assert!(unlisted.contains("red-vips, which the Tenant blue does not list"), "{unlisted}");
         blue.spec.allow.ip_pools.push("red-vips".to_owned());
         assert_eq!(why(&[red, blue], "192.168.10.100", None), "", "both list it");
+    }
+
+    // Finding 3 of controller.md: the pool of a closed network was open, so others could take all of its addresses.
+    #[test]
+    fn pool_of_a_closed_network_is_closed() {
+        let mut all = [tenant("red", &["team-red"], &["red"]), tenant("blue", &["team-blue"], &["blue"])];
+        let mut with_red = provider();
+        let networks = &mut with_red.spec.vsphere.as_mut().unwrap().networks;
+        let mut other = networks[0].clone();
+        (other.name, other.pool_ref) = ("red".to_owned(), Some(Reference::to("red-nodes")));
+        networks.push(other);
+        let mut cluster = cluster();
+        cluster.spec.network.service_vips.as_mut().unwrap().pool_ref = Some(Reference::to("red-nodes"));
+        let none: [IPPool; 0] = [];
+        let why = |tenants: &[Tenant]| {
+            let found = Access::of(tenants, "team-blue").cluster(&cluster, &with_red, (None, &none[..]));
+            found.map(|obstacle| obstacle.message).unwrap_or_default()
+        };
+        let refused = why(&all);
+        assert!(refused.contains("the IPPool red-nodes, whose network belongs to a Tenant"), "{refused}");
+        assert_eq!(why(&all[1..]), "", "no Tenant lists the network");
+        all[1].spec.allow.ip_pools = vec!["red-nodes".to_owned()];
+        assert_eq!(why(&all), "", "the operator lets it have addresses there");
     }
 
     #[test]

@@ -218,8 +218,7 @@ impl Round<'_> {
         own: &[PoolAddress],
         further: usize,
     ) -> Result<Option<Obstacle>, ReconcileError> {
-        let denied = around.obstacles.iter().filter(|it| it.reason == TenantClusterReason::NamespaceNotAllowed);
-        let denied = Obstacle::of_all(denied.cloned().collect());
+        let denied = denying(&around.obstacles);
         let namespace = self.cluster.namespace().unwrap_or_default();
         let tenant = tenant_of(&around.tenants, &namespace);
         let bounding = around.provider.as_ref().filter(|provider| denied.is_none() && is_bounded(provider, tenant));
@@ -322,6 +321,14 @@ impl Round<'_> {
     }
 }
 
+/// The obstacles of a cluster that prevent further addresses: what its namespace may not use, and addresses outside of the subnet of
+/// its nodes. Nodes would refuse those after they were taken from others.
+fn denying(obstacles: &[Obstacle]) -> Option<Obstacle> {
+    use TenantClusterReason::{NamespaceNotAllowed, RangesOverlap};
+    let is_denied = |it: &&Obstacle| matches!(it.reason, NamespaceNotAllowed | RangesOverlap);
+    Obstacle::of_all(obstacles.iter().filter(is_denied).cloned().collect())
+}
+
 fn about(fields: &str, words: &str) -> String {
     if fields.is_empty() { words.to_owned() } else { format!("{fields}: {words}") }
 }
@@ -345,4 +352,20 @@ fn operation_of(cluster: &TenantCluster, begun: i64, asked: &[AskedNode]) -> Ope
     operation.metadata.namespace = cluster.namespace();
     operation.metadata.labels = Some([(CLUSTER.to_owned(), name)].into());
     operation
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Finding 3 of controller.md: a running cluster took addresses of any pool, and its nodes refused them afterwards.
+    #[test]
+    fn addresses_outside_of_the_subnet_are_not_claimed() {
+        use TenantClusterReason::{NamespaceNotAllowed, ProviderNotReady, RangesOverlap};
+        let all = [(ProviderNotReady, "a"), (RangesOverlap, "b"), (NamespaceNotAllowed, "c")];
+        let all = all.map(|(reason, words)| Obstacle::new(reason, words));
+        assert_eq!(denying(&all).map(|it| it.message).as_deref(), Some("b"));
+        assert_eq!(denying(&all[2..]).map(|it| it.message).as_deref(), Some("c"));
+        assert_eq!(denying(&all[..1]), None);
+    }
 }
