@@ -170,8 +170,8 @@ impl Round<'_> {
         })
     }
 
-    /// Claims the next address for Services that the spec names, and records the addresses once the cluster has all of them. False if
-    /// nothing is left to do.
+    /// Claims the next address for Services that the spec names, and records it. A quota counts recorded addresses, also if the spec
+    /// changes back before the cluster has all of them. False if nothing is left to do.
     async fn claim_vips(
         &self,
         around: &References,
@@ -183,23 +183,24 @@ impl Round<'_> {
             Ok(claims) => claims,
             Err(obstacle) => return Ok(Err(obstacle)),
         };
-        match next_claim(&claims, &around.pools, seen.specs(), 0) {
+        let next = match next_claim(&claims, &around.pools, seen.specs(), 0) {
             Err(obstacle) => return Ok(Err(obstacle)),
             Ok(ClaimStep::Make(address, _)) => {
                 if let Some(obstacle) = self.denied_vips(around, &own, claims.len()).await? {
                     return Ok(Err(obstacle));
                 }
                 claim(self.objects, &address).await.attempting("claiming an address")?;
-                return Ok(Ok(true));
+                Some(address)
             }
-            Ok(ClaimStep::Has(_)) => {}
-        }
-        let mut vips: Vec<_> = own.iter().filter(|it| it.spec.claimant.purpose == Purpose::ServiceVip).collect();
+            Ok(ClaimStep::Has(_)) => None,
+        };
+        let has: Vec<&PoolAddress> = own.iter().chain(next.as_deref()).collect();
+        let mut vips: Vec<_> = has.into_iter().filter(|it| it.spec.claimant.purpose == Purpose::ServiceVip).collect();
         vips.sort_by_key(|it| it.spec.claimant.index);
         let further = vips.iter().map(|it| &it.spec.address).filter(|address| !pinned.service_vips.contains(address));
         let all: Vec<String> = pinned.service_vips.iter().chain(further).cloned().collect();
         if all == pinned.service_vips {
-            return Ok(Ok(false));
+            return Ok(Ok(next.is_some()));
         }
         self.note(self.cluster, &[], |status| {
             if let Some(resolved) = &mut status.resolved {
