@@ -231,6 +231,7 @@ async fn claimed_addresses_are_recorded_one_by_one() {
         if recorded() > 2 {
             break;
         }
+        tokio::time::sleep(std::time::Duration::from_secs(15)).await;
     }
     // Three nodes and the endpoint have the others.
     let claimed = || world.api.names("pooladdresses").len() - 4;
