@@ -1,10 +1,13 @@
 //! What a namespace may use, by the Tenants and the Providers. `objects/tenant.rs` has the rules. Knows no quota.
 
+use std::net::Ipv4Addr;
+
 use kube::ResourceExt;
 
+use super::addresses::ranges;
 use super::obstacle::Obstacle;
 use crate::objects::{
-    AUTO, AllowedProvider, FromNamespaces, IPPool, Provider, Tenant, TenantCluster, TenantClusterReason,
+    AUTO, AllowedProvider, FromNamespaces, IPPool, Network, Provider, Tenant, TenantCluster, TenantClusterReason,
 };
 
 /// The Tenant that has a namespace: the one that holds it already, else the oldest that lists it.
@@ -83,6 +86,31 @@ impl<'t> Access<'t> {
         self.closed(&format!("the IPPool {pool}"), pool, |tenant| tenant.spec.allow.ip_pools.as_slice())
     }
 
+    /// As [`Self::pool`]. A pool that serves closed networks alone is closed with them, unless the own Tenant lists it.
+    pub(super) fn closed_pool(&self, what: &str, pool: &str, provider: &Provider) -> Option<Obstacle> {
+        let closed = self.closed(what, pool, |tenant| tenant.spec.allow.ip_pools.as_slice());
+        closed.or_else(|| {
+            let lists = |tenant: &Tenant| tenant.spec.allow.ip_pools.iter().any(|name| name == pool);
+            let is_closed = !self.own.is_some_and(lists) && self.serves_closed(provider, pool);
+            is_closed.then(|| self.refused(&format!("{what}, whose network belongs to a Tenant")))
+        })
+    }
+
+    /// Whether a pool serves networks of the Provider, and all of them are closed.
+    fn serves_closed(&self, provider: &Provider, pool: &str) -> bool {
+        let name = provider.name_any();
+        let lists = |tenant: &Tenant, network: &str| {
+            part_of(tenant, &name).is_some_and(|part| part.networks.iter().any(|one| one == network))
+        };
+        let all = provider.spec.vsphere.iter().flat_map(|vsphere| &vsphere.networks);
+        let served = all.filter(|network| network.pool_ref.as_ref().is_some_and(|own| own.name == pool));
+        let served: Vec<&str> = served.map(|network| network.name.as_str()).collect();
+        let is_closed = |network: &str| {
+            !self.lists_network(&name, network) && self.tenants.iter().any(|tenant| lists(tenant, network))
+        };
+        !served.is_empty() && served.into_iter().all(is_closed)
+    }
+
     /// As [`Self::pool`], for the pool of a network: the own list of pools need not name it.
     fn pool_of_network(&self, pool: &str) -> Option<Obstacle> {
         let lists = |tenant: &Tenant| tenant.spec.allow.ip_pools.iter().any(|name| name == pool);
@@ -132,19 +160,32 @@ impl<'t> Access<'t> {
         Obstacle::of_all(all.collect())
     }
 
-    /// Why the namespace may not use what a cluster names, if it may not. `of_nodes` is the pool of its nodes' addresses.
-    pub fn cluster(&self, cluster: &TenantCluster, provider: &Provider, of_nodes: Option<&IPPool>) -> Option<Obstacle> {
+    /// Why the namespace may not use what a cluster names, if it may not. `of_nodes` is the pool of its nodes' addresses, `all` are
+    /// all pools.
+    pub fn cluster(
+        &self,
+        cluster: &TenantCluster,
+        provider: &Provider,
+        (of_nodes, all): (Option<&IPPool>, &[IPPool]),
+    ) -> Option<Obstacle> {
         let spec = &cluster.spec;
         let zones = &spec.control_plane.zones;
         let place = NodePlace { zones, network: &spec.network.name, class: &spec.control_plane.vm_class };
         let nodes = self.nodes(provider, &place);
         // The pool of a listed network serves its nodes. That of another network may be closed.
         let is_listed = self.lists_network(&provider.name_any(), &spec.network.name);
+        let own_pool = of_nodes.map(ResourceExt::name_any);
         let of_nodes = of_nodes.filter(|_| !is_listed).and_then(|pool| self.pool_of_network(&pool.name_any()));
+        // A named address is taken from the pool that has it in its ranges, as if the cluster named the pool.
+        let of_addresses = pools_of_addresses(&spec.network, all).filter(|pool| own_pool.as_ref() != Some(pool));
+        let of_addresses = of_addresses
+            .filter_map(|pool| self.closed_pool(&format!("an address of the IPPool {pool}"), &pool, provider));
         let vips = spec.network.service_vips.as_ref().and_then(|vips| vips.pool_ref.as_ref());
         let mut named: Vec<&str> = spec.network.endpoint.pool_ref.iter().chain(vips).map(|pool| &*pool.name).collect();
         named.dedup();
-        let pools = named.into_iter().filter_map(|pool| self.pool(pool)).chain(of_nodes);
+        let named =
+            named.into_iter().filter_map(|pool| self.closed_pool(&format!("the IPPool {pool}"), pool, provider));
+        let pools = named.chain(of_nodes).chain(of_addresses);
         let image = spec.image.as_deref().and_then(|image| self.image(image));
         Obstacle::of_all(nodes.into_iter().chain(pools).chain(image).collect())
     }
@@ -160,6 +201,21 @@ impl<'t> Access<'t> {
     }
 }
 
+/// The names of the pools with an address in their ranges that a cluster names itself.
+fn pools_of_addresses(network: &Network, pools: &[IPPool]) -> impl Iterator<Item = String> {
+    let number = |text: &str| text.parse::<Ipv4Addr>().map(u32::from).ok();
+    let endpoint = network.endpoint.address.iter().map(|address| (address, address));
+    let of_services = network.service_vips.iter().filter_map(|vips| vips.ranges.as_ref()).flatten();
+    let named = endpoint.chain(of_services.map(|range| (&range.first, &range.last)));
+    let named: Vec<(u32, u32)> = named.filter_map(|(first, last)| Some((number(first)?, number(last)?))).collect();
+    let has_one = move |pool: &&IPPool| {
+        // An unreadable pool is reported where it is used.
+        let own = ranges(&pool.spec).unwrap_or_default();
+        own.iter().any(|(from, to)| named.iter().any(|(first, last)| first <= to && from <= last))
+    };
+    pools.iter().filter(has_one).map(ResourceExt::name_any)
+}
+
 /// The entry of a Tenant for a Provider.
 fn part_of<'t>(tenant: &'t Tenant, provider: &str) -> Option<&'t AllowedProvider> {
     tenant.spec.allow.providers.iter().find(|part| part.name == provider)
@@ -169,12 +225,13 @@ fn part_of<'t>(tenant: &'t Tenant, provider: &str) -> Option<&'t AllowedProvider
 mod tests {
     use super::*;
     use crate::decisions::fixture::{cluster, pool, provider, tenant};
-    use crate::objects::{Reference, TenantStatus};
+    use crate::objects::{AddressRange, Reference, ServiceVips, TenantStatus};
 
     fn words(tenants: &[Tenant], namespace: &str, change: impl FnOnce(&mut TenantCluster)) -> String {
         let mut cluster = cluster();
         change(&mut cluster);
-        let found = Access::of(tenants, namespace).cluster(&cluster, &provider(), Some(&pool()));
+        let pools = [pool()];
+        let found = Access::of(tenants, namespace).cluster(&cluster, &provider(), (pools.first(), &pools[..]));
         found.map(|obstacle| obstacle.message).unwrap_or_default()
     }
 
@@ -187,8 +244,9 @@ mod tests {
         let mut open = provider();
         open.spec.allowed_namespaces.from = FromNamespaces::All;
         let all = [blue, tenant("red", &["team-red"], &[])];
+        let pools = [pool()];
         for namespace in ["team-red", "team-none"] {
-            let found = Access::of(&all, namespace).cluster(&cluster(), &open, Some(&pool())).unwrap();
+            let found = Access::of(&all, namespace).cluster(&cluster(), &open, (pools.first(), &pools[..])).unwrap();
             assert_eq!(found.reason, TenantClusterReason::NamespaceNotAllowed);
             let is_closed = found.message.contains("the network blue of the Provider dc1, which belongs to a Tenant");
             assert!(is_closed && !found.message.contains("Tenant blue"), "{}", found.message);
@@ -211,6 +269,65 @@ mod tests {
         other.spec.allow.ip_pools = vec!["vips".to_owned()];
         let own = words(&[other], "team-blue", |it| it.spec.network.service_vips = None);
         assert_eq!(own, "", "an own list of pools need not name that of an open network");
+    }
+
+    // Finding 3 of controller.md: an address in the ranges of another team's pool was had by its number.
+    #[test]
+    fn named_address_of_a_closed_pool_is_refused() {
+        let mut vips = pool();
+        vips.metadata.name = Some("red-vips".to_owned());
+        vips.spec.ranges[0].first = "192.168.10.100".to_owned();
+        vips.spec.ranges[0].last = "192.168.10.119".to_owned();
+        let pools = [pool(), vips];
+        let mut red = tenant("red", &["team-red"], &[]);
+        red.spec.allow.ip_pools = vec!["red-vips".to_owned()];
+        let mut blue = tenant("blue", &["team-blue"], &[]);
+        let why = |tenants: &[Tenant], endpoint: &str, named: Option<(&str, &str)>| {
+            let mut cluster = cluster();
+            cluster.spec.network.endpoint.address = Some(endpoint.to_owned());
+            let range = |(first, last): (&str, &str)| AddressRange { first: first.to_owned(), last: last.to_owned() };
+            let ranges = named.map(|named| vec![range(named)]);
+            cluster.spec.network.service_vips = Some(ServiceVips { ranges, pool_ref: None, count: None });
+            let found = Access::of(tenants, "team-blue").cluster(&cluster, &provider(), (pools.first(), &pools[..]));
+            found.map(|obstacle| obstacle.message).unwrap_or_default()
+        };
+        let all = [red.clone(), blue.clone()];
+        assert_eq!(why(&all, "192.168.10.10", Some(("192.168.10.60", "192.168.10.99"))), "");
+        assert_eq!(why(&all, "192.168.10.25", None), "", "the pool of its nodes");
+        let refused = "an address of the IPPool red-vips, which belongs to a Tenant";
+        let endpoint = why(&all, "192.168.10.100", None);
+        assert!(endpoint.contains(refused), "{endpoint}");
+        let services = why(&all, "192.168.10.10", Some(("192.168.10.90", "192.168.10.130")));
+        assert!(services.contains(refused), "{services}");
+        assert_eq!(why(&all[1..], "192.168.10.100", None), "", "no Tenant lists the pool");
+        blue.spec.allow.ip_pools = vec!["blue-vips".to_owned()];
+        let unlisted = why(std::slice::from_ref(&blue), "192.168.10.100", None);
+        assert!(unlisted.contains("red-vips, which the Tenant blue does not list"), "{unlisted}");
+        blue.spec.allow.ip_pools.push("red-vips".to_owned());
+        assert_eq!(why(&[red, blue], "192.168.10.100", None), "", "both list it");
+    }
+
+    // Finding 3 of controller.md: the pool of a closed network was open, so others could take all of its addresses.
+    #[test]
+    fn pool_of_a_closed_network_is_closed() {
+        let mut all = [tenant("red", &["team-red"], &["red"]), tenant("blue", &["team-blue"], &["blue"])];
+        let mut with_red = provider();
+        let networks = &mut with_red.spec.vsphere.as_mut().unwrap().networks;
+        let mut other = networks[0].clone();
+        (other.name, other.pool_ref) = ("red".to_owned(), Some(Reference::to("red-nodes")));
+        networks.push(other);
+        let mut cluster = cluster();
+        cluster.spec.network.service_vips.as_mut().unwrap().pool_ref = Some(Reference::to("red-nodes"));
+        let none: [IPPool; 0] = [];
+        let why = |tenants: &[Tenant]| {
+            let found = Access::of(tenants, "team-blue").cluster(&cluster, &with_red, (None, &none[..]));
+            found.map(|obstacle| obstacle.message).unwrap_or_default()
+        };
+        let refused = why(&all);
+        assert!(refused.contains("the IPPool red-nodes, whose network belongs to a Tenant"), "{refused}");
+        assert_eq!(why(&all[1..]), "", "no Tenant lists the network");
+        all[1].spec.allow.ip_pools = vec!["red-nodes".to_owned()];
+        assert_eq!(why(&all), "", "the operator lets it have addresses there");
     }
 
     #[test]

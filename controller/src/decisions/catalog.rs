@@ -31,7 +31,10 @@ pub fn catalog(tenant: &Tenant, access: &Access<'_>, offer: &Offer, used: Resour
     CatalogSpec {
         tenant: tenant.name_any(),
         providers: providers.collect(),
-        ip_pools: names(&offer.pools, |name| access.pool(name).is_none()),
+        ip_pools: names(&offer.pools, |name| {
+            access.pool(name).is_none()
+                && offer.providers.iter().all(|provider| access.closed_pool("", name, provider).is_none())
+        }),
         vm_classes: names(&offer.classes, |name| access.class(name).is_none()),
         images: names(&offer.images, |name| access.image(name).is_none()),
         quota: tenant.spec.quota.clone().unwrap_or_default(),

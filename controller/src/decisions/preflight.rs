@@ -101,7 +101,7 @@ pub fn obstacles(around: &PreflightInputs<'_>) -> Vec<Obstacle> {
     found.0.extend(Access::of(around.tenants, namespace).cluster(
         around.cluster,
         provider,
-        pool_of_nodes(around.cluster, provider, around.pools),
+        (pool_of_nodes(around.cluster, provider, around.pools), around.pools),
     ));
     found.references(around, provider);
     found.secrets(around);

@@ -6,6 +6,8 @@
 //! - A namespace of a Tenant may use the Providers that the Tenant lists. `allowedNamespaces` of a Provider does not matter to it.
 //! - A namespace without a Tenant may use the Providers whose `allowedNamespaces` admits it, as before Tenants existed.
 //! - A network or an IPPool that a Tenant lists is closed to all other namespaces, with a Tenant or without.
+//! - An IPPool that serves closed networks alone is closed with them, unless the own Tenant lists it. An address that a cluster
+//!   names counts as the IPPool that has it in its ranges.
 //! - An empty list of zones, networks, pools, classes or images allows each that is not closed.
 
 use kube::CustomResource;

@@ -28,6 +28,9 @@ use crate::reconcilers::tolerant;
 /// One cluster at a time counts the others that replace a node, and notes that it does.
 static COUNTING: Mutex<()> = Mutex::const_new(());
 
+/// How long a replacement delays those of other clusters, in seconds. One that has not ended then waits for its own operator.
+const DELAYS: i64 = 24 * 60 * 60;
+
 /// The steps of a plan.
 const STEPS: [&str; 4] = ["admit", "clone-vm", "power-on", "join"];
 
@@ -170,10 +173,8 @@ impl Round<'_> {
     async fn clusters_of_provider(&self) -> Result<(usize, usize), ReconcileError> {
         let all = tolerant::<TenantCluster>(self.objects).await?.all();
         let of_provider = all.iter().filter(|it| it.spec.provider_ref.name == self.cluster.spec.provider_ref.name);
-        let is_busy = |it: &&&TenantCluster| {
-            let started = it.status.as_ref().and_then(|status| status.node_repair.as_ref()?.started.as_ref());
-            started.is_some() && it.metadata.uid != self.cluster.metadata.uid
-        };
+        let now = self.clock.time();
+        let is_busy = |it: &&&TenantCluster| is_replacing(it, &now) && it.metadata.uid != self.cluster.metadata.uid;
         let of_provider: Vec<&TenantCluster> = of_provider.collect();
         Ok((of_provider.len(), of_provider.iter().filter(is_busy).count()))
     }
@@ -319,6 +320,13 @@ impl Round<'_> {
     }
 }
 
+/// Whether a cluster replaces a node, and others wait for that. A team must not delay others by pausing its cluster.
+fn is_replacing(cluster: &TenantCluster, now: &Time) -> bool {
+    let started = cluster.status.as_ref().and_then(|status| status.node_repair.as_ref()?.started.as_ref());
+    let is_recent = |started: &Time| now.0.as_second().saturating_sub(started.0.as_second()) < DELAYS;
+    !cluster.spec.paused && started.is_some_and(is_recent)
+}
+
 fn has_not_ended(operation: &Operation) -> bool {
     operation.status.as_ref().is_none_or(|status| status.outcome.is_none())
 }
@@ -382,4 +390,31 @@ fn operation(cluster: &TenantCluster, node: &str) -> Operation {
     operation.metadata.namespace = cluster.namespace();
     operation.metadata.labels = Some([(CLUSTER.to_owned(), cluster.name_any())].into());
     operation
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::*;
+    use crate::decisions::fixture::{cluster, now};
+    use crate::objects::TenantClusterStatus;
+
+    // Finding 5 of controller.md: a replacement that never ended stopped those of all other clusters.
+    #[test]
+    fn replacement_delays_others_for_a_day_unless_paused() {
+        let begun = |ago: i64| {
+            let started = Some(Time(Timestamp::from_second(now().0.as_second() - ago).unwrap()));
+            let node_repair = Some(NodeRepair { started, ..NodeRepair::default() });
+            let mut cluster = cluster();
+            cluster.status = Some(TenantClusterStatus { node_repair, ..TenantClusterStatus::default() });
+            cluster
+        };
+        assert!(!is_replacing(&cluster(), &now()));
+        assert!(is_replacing(&begun(60), &now()) && is_replacing(&begun(DELAYS - 1), &now()));
+        assert!(!is_replacing(&begun(DELAYS), &now()));
+        let mut paused = begun(60);
+        paused.spec.paused = true;
+        assert!(!is_replacing(&paused, &now()));
+    }
 }

@@ -180,8 +180,8 @@ impl Round<'_> {
         .await
     }
 
-    /// Claims the next address for Services that the spec names, and records the addresses once the cluster has all of them. False if
-    /// nothing is left to do.
+    /// Claims the next address for Services that the spec names, and records it. A quota counts recorded addresses, also if the spec
+    /// changes back before the cluster has all of them. False if nothing is left to do.
     async fn claim_vips(
         &self,
         around: &References,
@@ -193,23 +193,24 @@ impl Round<'_> {
             Ok(claims) => claims,
             Err(obstacle) => return Ok(Err(obstacle)),
         };
-        match next_claim(&claims, &around.pools, seen.specs(), 0) {
+        let next = match next_claim(&claims, &around.pools, seen.specs(), 0) {
             Err(obstacle) => return Ok(Err(obstacle)),
             Ok(ClaimStep::Make(address, _)) => {
                 if let Some(obstacle) = self.denied_vips(around, &own, claims.len()).await? {
                     return Ok(Err(obstacle));
                 }
                 claim(self.objects, &address).await.attempting("claiming an address")?;
-                return Ok(Ok(true));
+                Some(address)
             }
-            Ok(ClaimStep::Has(_)) => {}
-        }
-        let mut vips: Vec<_> = own.iter().filter(|it| it.spec.claimant.purpose == Purpose::ServiceVip).collect();
+            Ok(ClaimStep::Has(_)) => None,
+        };
+        let has: Vec<&PoolAddress> = own.iter().chain(next.as_deref()).collect();
+        let mut vips: Vec<_> = has.into_iter().filter(|it| it.spec.claimant.purpose == Purpose::ServiceVip).collect();
         vips.sort_by_key(|it| it.spec.claimant.index);
         let further = vips.iter().map(|it| &it.spec.address).filter(|address| !pinned.service_vips.contains(address));
         let all: Vec<String> = pinned.service_vips.iter().chain(further).cloned().collect();
         if all == pinned.service_vips {
-            return Ok(Ok(false));
+            return Ok(Ok(next.is_some()));
         }
         self.note(self.cluster, &[], |status| {
             if let Some(resolved) = &mut status.resolved {
@@ -228,8 +229,7 @@ impl Round<'_> {
         own: &[PoolAddress],
         further: usize,
     ) -> Result<Option<Obstacle>, ReconcileError> {
-        let denied = around.obstacles.iter().filter(|it| it.reason == TenantClusterReason::NamespaceNotAllowed);
-        let denied = Obstacle::of_all(denied.cloned().collect());
+        let denied = denying(&around.obstacles);
         let namespace = self.cluster.namespace().unwrap_or_default();
         let tenant = tenant_of(&around.tenants, &namespace);
         let bounding = around.provider.as_ref().filter(|provider| denied.is_none() && is_bounded(provider, tenant));
@@ -339,6 +339,14 @@ impl Round<'_> {
     }
 }
 
+/// The obstacles of a cluster that prevent further addresses: what its namespace may not use, and addresses outside of the subnet of
+/// its nodes. Nodes would refuse those after they were taken from others.
+fn denying(obstacles: &[Obstacle]) -> Option<Obstacle> {
+    use TenantClusterReason::{NamespaceNotAllowed, RangesOverlap};
+    let is_denied = |it: &&Obstacle| matches!(it.reason, NamespaceNotAllowed | RangesOverlap);
+    Obstacle::of_all(obstacles.iter().filter(is_denied).cloned().collect())
+}
+
 fn about(fields: &str, words: &str) -> String {
     if fields.is_empty() { words.to_owned() } else { format!("{fields}: {words}") }
 }
@@ -362,4 +370,20 @@ fn operation_of(cluster: &TenantCluster, begun: i64, asked: &[AskedNode]) -> Ope
     operation.metadata.namespace = cluster.namespace();
     operation.metadata.labels = Some([(CLUSTER.to_owned(), name)].into());
     operation
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Finding 3 of controller.md: a running cluster took addresses of any pool, and its nodes refused them afterwards.
+    #[test]
+    fn addresses_outside_of_the_subnet_are_not_claimed() {
+        use TenantClusterReason::{NamespaceNotAllowed, ProviderNotReady, RangesOverlap};
+        let all = [(ProviderNotReady, "a"), (RangesOverlap, "b"), (NamespaceNotAllowed, "c")];
+        let all = all.map(|(reason, words)| Obstacle::new(reason, words));
+        assert_eq!(denying(&all).map(|it| it.message).as_deref(), Some("b"));
+        assert_eq!(denying(&all[2..]).map(|it| it.message).as_deref(), Some("c"));
+        assert_eq!(denying(&all[..1]), None);
+    }
 }

@@ -254,6 +254,29 @@ async fn addresses_for_services_are_added_and_stay() {
     world.is_deleted("addresses were added").await;
 }
 
+/// Finding 16 of controller.md: addresses that were claimed before the spec changed back did not count.
+#[tokio::test(start_paused = true)]
+async fn claimed_addresses_are_recorded_one_by_one() {
+    let world = World::ready().await;
+    let recorded = || world.status()["resolved"]["serviceVIPs"].as_array().unwrap().len();
+    edit(&world, |it| it.spec.network.service_vips.as_mut().unwrap().count = Some(6));
+    // Each controller gets one call further than the one before.
+    for calls in 0..2000 {
+        let _ = world.reconcile_at(&Mortal::new(&world.api, Some((calls, true)))).await;
+        if recorded() > 2 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_secs(15)).await;
+    }
+    // Three nodes and the endpoint have the others.
+    let claimed = || world.api.names("pooladdresses").len() - 4;
+    assert!(claimed() < 6, "all were claimed before one was recorded");
+    assert_eq!(recorded(), claimed());
+    edit(&world, |it| it.spec.network.service_vips.as_mut().unwrap().count = Some(2));
+    world.reconciles(2, 15).await;
+    assert_eq!(recorded(), claimed());
+}
+
 #[tokio::test(start_paused = true)]
 async fn settings_survive_a_cut_at_each_call() {
     for before in [true, false] {
