@@ -446,7 +446,7 @@ mod tests {
         let outlook = look(&platform, &NoPrograms).unwrap();
         assert_eq!(outlook.confirmed("worker1", None), Ok(()));
         assert!(outlook.confirmed("worker2", None).is_err());
-        assert!(outlook.words().contains("cluster lab goes on"), "{}", outlook.words());
+        assert!(outlook.words().contains("cluster lab continues"), "{}", outlook.words());
         // A worker with an unreadable configuration has the host's name.
         for copy in ["config.json", "config-copy.json"] {
             fs::write(root.join("data/kaas").join(copy), "{").unwrap();

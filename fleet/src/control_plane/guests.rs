@@ -61,7 +61,7 @@ fn refused(answer: &Answer) -> String {
     match answer.json::<Rejection>() {
         Ok(refused) => format!("{} [{}]", refused.reason, refused.code),
         Err(_) if answer.status == 404 => {
-            "its image cannot be asked for that: run `kaas-agent replace-member` on it by hand".to_owned()
+            "its image cannot be asked for that: replace the member on that node by hand".to_owned()
         }
         Err(_) => format!("it answered {}", answer.refusal()),
     }

@@ -169,8 +169,8 @@ fn hidden(node: &Node, seen: &Inventory) -> Option<Wait> {
 }
 
 /// What happens to a lost control-plane node, and what the operator does.
-const LOST: &str = "the node is lost. Keep the other control-plane nodes running. `kaas cluster replace-node` replaces it; for a \
-                    control cluster, `kaas control replace-node`";
+const LOST: &str = "the node is lost. Keep the other control-plane nodes running. The command replace-node \
+                    replaces it";
 
 /// Why a node of a formed cluster runs nowhere. If VMs of it exist, its data disk may have been on its way between them, such as
 /// in an interrupted upgrade. Then the message does not call the node lost.

@@ -28,7 +28,7 @@ impl ActionContext<'_> {
             Some((wanted, wanted.nodes.iter().find(|wanted| wanted.name == node.name)?))
         };
         let Some((wanted, asked)) = make() else {
-            let words = format!("{} is being replaced: `kaas control replace-node` continues that", node.name);
+            let words = format!("{} is being replaced: its replacement has to continue first", node.name);
             return Err(ActionError::Refused(Reason::new(reason::REPLACING, words)));
         };
         let placement = wanted.placement(asked);

@@ -193,8 +193,8 @@ impl Deploy<'_> {
             }
             PowerProof::Unknown { why, host } => match host.filter(|host| !host.responds) {
                 Some(host) => bail!(
-                    "whether the VM of {node} runs is unknown: {why}. Switch the host {0} off, and confirm it with \
-                     `--host-is-off {0}`",
+                    "whether the VM of {node} runs is unknown: {why}. Switch the host {0} off, and confirm \
+                     that the host {0} is off",
                     host.name
                 ),
                 None => bail!("{node} is not proved lost: {why}"),

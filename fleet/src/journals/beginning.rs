@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 const HEAD: &str = "{\"form\":";
 /// The form that this version writes and reads.
 const FORM: u32 = 4;
-const NO_FORM: &str = "it has no form: it is damaged, or another version wrote it; end with that what it began";
+const NO_FORM: &str = "it has no form: it is damaged, or finish the operation with the version that began it";
 
 #[derive(Serialize, Deserialize)]
 struct Head {
@@ -70,13 +70,13 @@ mod tests {
 
     #[test]
     fn other_forms_say_which_version_continues() {
-        for (form, begin) in [("", "it has no form: "), ("\"form\":5,", "it is of form 5, and 4 is known: ")] {
+        for (form, begin) in [("", "it has no form: "), ("\"form\":5,", "it has the format 5, and this version knows 4: ")] {
             let record = format!("{{{form}\"cluster\":\"shop\"}}");
             let journal = format!("{{{form}\"entries\":0}}\n");
             for error in [check_record(&record).unwrap_err(), whole(&journal).unwrap_err()] {
                 let words = error.to_string();
                 assert!(words.starts_with(begin), "{words}");
-                assert!(words.ends_with("another version wrote it; end with that what it began"), "{words}");
+                assert!(words.ends_with("finish the operation with the version that began it"), "{words}");
             }
         }
         check_record("{\"form\":4,\"cluster\":\"shop\"}").unwrap();

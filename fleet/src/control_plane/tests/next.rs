@@ -239,7 +239,7 @@ fn a_swapped_node_has_the_data_disk() {
     let words = gone(vec![old.clone(), Vm { disks: Vec::new(), ..new.clone() }]);
     let names = [old.to_string(), new.to_string(), Uuid::from_u128(0xd9).to_string()];
     assert!(words.contains("attach it") && names.iter().all(|name| words.contains(name)), "{words}");
-    assert!(gone(Vec::new()).contains("`kaas cluster replace-node`"));
+    assert!(gone(Vec::new()).contains("The command replace-node"));
     // An unrecorded VM, which may hold anything, does not count.
     let unknown = next(&kept, &seen(vec![old.clone(), new.clone()]));
     assert_eq!((unknown.actions.len(), unknown.waits[0].reason.code.as_str()), (0, "deploy.vm-unnoted"));

@@ -115,11 +115,11 @@ async fn vm_that_returns_from_a_silent_host_is_shut_out() {
     let lost = world.lock().named("cp2").vm.clone();
     world.lock().named("cp2").vm.power = PowerState::Unknown;
     world.lock().cut_off.insert(lost.reference.id.clone());
-    replace(&world).await.fails("--host-is-off esx1");
+    replace(&world).await.fails("confirm that the host esx1 is off");
     let wanted = wanted(3);
     let said =
         |host: &'static str| Goal::Replace { wanted: &wanted, node: "cp2", host_is_off: Some(host), retries: false };
-    world.give_over(said("esx9")).await.fails("--host-is-off esx1");
+    world.give_over(said("esx9")).await.fails("confirm that the host esx1 is off");
     world.give_over(said("esx1")).await.up();
     assert_eq!(world.own().len(), 4, "its former VM is on a silent host");
     // The host is back, with the former VM.

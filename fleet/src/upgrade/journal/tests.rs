@@ -235,7 +235,7 @@ async fn a_cut_beginning_is_no_journal() {
     let error = format!("{:#}", last(&world).await.unwrap_err());
     assert!(error.contains("hold 2: journal.jsonl was cut, and entries follow it"), "{error}");
     put(&world, 2, FILE, &whole.replace("{\"form\":4", "{\"form\":5"));
-    assert!(format!("{:#}", last(&world).await.unwrap_err()).contains("of form 5, and 4 is known"));
+    assert!(format!("{:#}", last(&world).await.unwrap_err()).contains("the format 5, and this version knows 4"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -262,7 +262,7 @@ async fn journals_of_other_forms_are_refused() {
         put(&world, 1, FILE, &old);
         let hold = take(&world).await;
         let error = format!("{:#}", Journal::continued(&hold).await.err().unwrap());
-        assert!(error.contains("another version wrote it"), "{error}");
+        assert!(error.contains("the version that began it"), "{error}");
         assert_eq!(world.store().holds[&1][FILE], old, "it stays as it was");
         hold.release().await;
     }

@@ -134,7 +134,7 @@ async fn point(way: Way, at: At, then: Request, figures: &mut Figures) {
         }
         if let Given::Failed(error) = &given {
             let (error, call) = (format!("{error:#}"), world.calls().last().copied());
-            let named = ["store", "no answer", "Fenced", "taken", "at work", "InDoubt", "nothing was changed"]
+            let named = ["store", "no answer", "Fenced", "taken", "holds the lease", "InDoubt", "nothing was changed"]
                 .iter()
                 .any(|word| error.contains(word));
             assert!(named, "{error} at {call:?}");

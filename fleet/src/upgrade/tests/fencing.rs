@@ -120,7 +120,7 @@ async fn frozen_and_overtaken_command_does_nothing_more() {
         let ended = journal.iter().filter(|entry| entry.lease == 1).count();
         match &woken {
             Err(error) => {
-                let named = ["taken", "at work"].iter().any(|word| error.to_string().contains(word));
+                let named = ["taken", "holds the lease"].iter().any(|word| error.to_string().contains(word));
                 assert!(error.is::<Lost>() || named, "{calls}: {error:#}");
             }
             // Its last word was said before it was frozen.

@@ -71,7 +71,7 @@ async fn rejected_client_certificate_rolls_no_node_back() {
 async fn only_node_answering_with_errors_stays_on() {
     let world = upgraded(1, Mode::Rolling).await;
     world.lock().refusing.insert("cp1");
-    give(&world, Request::Rollback).await.pauses(&["it may be at work"]);
+    give(&world, Request::Rollback).await.pauses(&["it may be serving"]);
     assert_eq!(world.called("shut_down"), 0);
     world.lock().refusing.clear();
     assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack);
