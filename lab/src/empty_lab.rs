@@ -162,7 +162,7 @@ mod tests {
             Ok(std::thread::scope(|scope| scope.spawn(complete).join().unwrap()))
         });
         let why = refused.unwrap().unwrap_err().to_string();
-        assert!(why.contains("is at work"), "{why}");
+        assert!(why.contains("holds the lease"), "{why}");
         assert!(lab.directory.record().exists() && lab.vms().unwrap().is_empty());
         // The creator was killed before it created a VM.
         assert!(again().complete(size, &second).unwrap().is_none());
@@ -206,7 +206,7 @@ mod tests {
                 let second = || refused(state.path(), TakeOver::FromTheDead);
                 Ok(std::thread::scope(|scope| scope.spawn(second).join().unwrap()))
             });
-            assert!(second.unwrap().contains("is at work"), "he is not");
+            assert!(second.unwrap().contains("holds the lease"), "he is not");
         }
         assert!(lab.directory.record().exists());
     }
@@ -219,7 +219,7 @@ mod tests {
         assert!(store.make(1).await.unwrap());
         let path = state.path().to_owned();
         let refused = std::thread::spawn(move || refused(&path, TakeOver::FromTheDead)).join().unwrap();
-        assert!(refused.contains("is at work"), "{refused}");
+        assert!(refused.contains("holds the lease"), "{refused}");
         // The takeover is reported before the wait.
         let path = state.path().to_owned();
         let taken = std::thread::spawn(move || {

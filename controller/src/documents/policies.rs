@@ -68,7 +68,7 @@ fn finalizers() -> [Value; 2] {
     );
     let of_operators = format!(
         "the annotation {HOST_IS_OFF} is set by an operator: by a user who may update the finalizers of this kind. Ask one to run \
-         kaas cluster replace-node with --host-is-off"
+         `kaas cluster replace-node` with --host-is-off"
     );
     let validations = [(stays, message), (is_confirmed, of_operators)].map(
         |(expression, message)| json!({"expression": format!("{expression} || {}", runs_all()), "message": message}),
@@ -89,9 +89,9 @@ fn namespaces() -> [Value; 2] {
     );
     let message = "'clusters use the namespace ' + oldObject.metadata.name + ': first delete ' + \
                    variables.users.map(key, key.split('.')[0] + '/' + params.data[key]).join(', ') + \
-                   ' with kaas cluster delete'";
+                   ' with `kaas cluster delete`'";
     // An API server cuts off no message: it uses this one instead of a message over 5 KiB.
-    let of_many = "clusters use the namespace: first delete each of them with kaas cluster delete";
+    let of_many = "clusters use the namespace: first delete each of them with `kaas cluster delete`";
     let validation =
         json!({"expression": "size(variables.users) == 0", "messageExpression": message, "message": of_many});
     let [mut policy, mut binding] = policy("namespace-in-use", "", &["DELETE"], &["namespaces"], vec![validation]);
@@ -116,7 +116,7 @@ fn records() -> [Value; 2] {
         (
             format!("request.userInfo.username != '{NAMESPACE_CONTROLLER}'"),
             "the deletion of a namespace deletes no clusters, pools, Machines or Operations: first delete its clusters \
-             with kaas cluster delete",
+             with `kaas cluster delete`",
         ),
         (
             none("operations"),
@@ -128,8 +128,8 @@ fn records() -> [Value; 2] {
         ),
         (
             is_free,
-            "the Machine of a control-plane node is deleted with its cluster: to replace a lost node, use kaas cluster \
-             replace-node; to delete the cluster, kaas cluster delete",
+            "the Machine of a control-plane node is deleted with its cluster: to replace a lost node, use `kaas cluster \
+             replace-node`; to delete the cluster, `kaas cluster delete`",
         ),
     ];
     let validations = validations.map(|(expression, message)| json!({"expression": expression, "message": message}));
@@ -147,7 +147,7 @@ fn cluster_secrets() -> [Value; 2] {
     let expression =
         format!("!({is_kept}) || (request.operation == 'UPDATE' && {})", same(".metadata", "ownerReferences"));
     let message = "the cluster is lost without this Secret, which is deleted with the cluster: to delete the cluster, use \
-                   kaas cluster delete";
+                   `kaas cluster delete`";
     let validation = json!({"expression": expression, "message": message});
     let [mut policy, binding] = policy("kept-secrets", "", &["UPDATE", "DELETE"], &["secrets"], vec![validation]);
     policy["spec"]["matchConditions"] = by_others();

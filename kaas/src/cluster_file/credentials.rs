@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(kept, of(&[other], BY_THE_KEPT));
         assert!(kept.has(other).is_ok());
         let refused = kept.has(own).unwrap_err().to_string();
-        assert!(refused.contains("may be of a cluster that was described there before: give this one's"), "{refused}");
+        assert!(refused.contains("may be of a former cluster: give this cluster's"), "{refused}");
         let refused = known(&[other], &[]).believed(Some(own)).unwrap_err().to_string();
         assert!(refused.contains("trusts another CA than"), "{refused}");
         let refused = known(&[], &[]).believed(None).unwrap_err().to_string();

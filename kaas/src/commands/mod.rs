@@ -149,7 +149,7 @@ mod tests {
             assert_eq!(listed, shown.map(|command| command.get_name()).collect::<Vec<_>>(), "{line}");
         }
         assert!(
-            help.contains("get, describe, upgrade, kubeconfig, adopt, delete")
+            help.contains("get, describe, upgrade, kubeconfig, adopt, replace-node, delete")
                 && help.contains("create, status, upgrade, kubeconfig, backup"),
             "{help}"
         );

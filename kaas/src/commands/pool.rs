@@ -33,7 +33,7 @@ pub enum Pool {
     List(List),
     /// Change the number of a pool's workers, or remove workers by their names
     #[command(
-        after_help = "Examples: `kaas pool scale shop-build 5`, `kaas pool scale shop-build --remove shop-build-w2`"
+        after_help = "Example: `kaas pool scale shop-build --remove shop-build-w2`"
     )]
     Scale(Scale),
     /// Delete a pool with the VMs and disks of its workers, after a confirmation

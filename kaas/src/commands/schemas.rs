@@ -125,6 +125,7 @@ pub fn schemas() -> Vec<OutputSchema> {
                 "pool create",
                 "pool delete",
                 "pool scale",
+                "pool scale WORKERS",
                 "provider create",
                 "tenant create",
                 "tenant delete",

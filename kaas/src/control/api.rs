@@ -394,7 +394,7 @@ mod tests {
         assert!(!missing(&answer(404, r#"{"kind": "Status", "reason": "NotFound", "details": {}}"#)));
         let told = format!("{:#}", understood(&answer(404, "404 page not found\n")).unwrap_err());
         assert!(told.contains("does not know this kind"), "{told}");
-        let (waits, gives_up) = (told.find("within a minute or two"), told.find("before tenant clusters"));
+        let (waits, gives_up) = (told.find("within two minutes"), told.find("too old for tenant clusters"));
         assert!(waits.is_some() && waits < gives_up, "a young cluster is the first that comes to mind: {told}");
     }
 

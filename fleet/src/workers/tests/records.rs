@@ -105,7 +105,7 @@ async fn an_unknown_complete_change_is_not_ignored() {
     assert!(why.contains(file) && why.contains("which address are t-w3's"), "{why}");
     world.write(first.number(), file, &text.replace("\"form\":4", "\"form\":5")).await.unwrap();
     let why = format!("{:#}", records::read(&world).await.unwrap_err());
-    assert!(why.contains(file) && why.contains("of form 5"), "{why}");
+    assert!(why.contains(file) && why.contains("the format 5"), "{why}");
     first.release().await;
 }
 

@@ -1039,7 +1039,7 @@ async fn a_second_operator_learns_of_the_first() {
     assert!(held_by.is_some_and(|holder| holder.contains("a test")));
     assert_eq!(world.status().await.unwrap().unwrap().held_by, None);
     assert!(matches!(first.arrived().0, RunOutcome::Stopped(_)));
-    second.fails("is at work");
+    second.fails("holds the lease");
     assert_eq!(world.kept().await.unwrap().pool.count, 2);
 }
 

@@ -83,7 +83,7 @@ fn cluster_name_must_not_lead_to_other_files() {
         ("a/b", "is not a DNS label"),
         ("deploy-000001.json", "has a dot"),
         ("000001", "directories with such names hold the leases of clusters"),
-        ("1000000", "so are the directories named"),
+        ("1000000", "directories with such names hold"),
     ] {
         let text = ONE.replacen("name = \"control\"", &format!("name = \"{name}\""), 1);
         assert_ne!(text, *ONE);
