@@ -20,7 +20,6 @@ use super::deployment_record::{DeploymentRecord, NONE_KNOWN, Node};
 use super::go::Deploy;
 use super::inventory::{Found, Inventory};
 use super::next::{Next, odd_power, removed};
-use super::proof::PowerProof;
 use super::reason;
 use super::upgraded::Upgraded;
 use super::wait::Wait;
@@ -183,23 +182,7 @@ impl Deploy<'_> {
             return Ok(if retries && has_ended { kept.drawing_again(self.draw(), 1) } else { kept });
         }
         let former = self.former_vms(&kept, upgraded, lost, vms);
-        let evidence = match self.proof_of(&kept, upgraded, lost, &former).await? {
-            PowerProof::Off => "its VM is off, without its data disk".to_owned(),
-            PowerProof::Gone => "its VM and its data disk are gone".to_owned(),
-            PowerProof::Unknown { host: Some(host), .. }
-                if !host.responds && host_is_off == Some(host.name.as_str()) =>
-            {
-                format!("the operator said that the host {} is off", host.name)
-            }
-            PowerProof::Unknown { why, host } => match host.filter(|host| !host.responds) {
-                Some(host) => bail!(
-                    "whether the VM of {node} runs is unknown: {why}. Switch the host {0} off, and confirm it with \
-                     `--host-is-off {0}`",
-                    host.name
-                ),
-                None => bail!("{node} is not proved lost: {why}"),
-            },
-        };
+        let evidence = self.proof_of(&kept, upgraded, lost, &former).await?.evidence(node, host_is_off)?;
         let replacement = Replacement::begin(node, evidence, 1, self.draw());
         Ok(kept.replacing(replacement, former))
     }

@@ -7,7 +7,7 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 use contract::deployer::PrivateKey;
 use contract::node::Node;
-use fleet::control_plane::{Deploy as Deployment, DeploymentRecord, Goal, Lifecycle, PowerProof, begun};
+use fleet::control_plane::{Deploy as Deployment, DeploymentRecord, Goal, Lifecycle, begun};
 use fleet::hypervisor::PowerState;
 use fleet::nodes::{Deployer, Method};
 use fleet::upgrade::Target;
@@ -135,23 +135,7 @@ impl Run<'_> {
             if let Some(open) = kept.replacement.as_ref().filter(|open| open.node == node) {
                 return Ok(format!("its replacement is open, with VM {}", open.attempt));
             }
-            Ok(match deploy.proof(node).await? {
-                PowerProof::Off => "its VM is off, without its data disk".to_owned(),
-                PowerProof::Gone => "its VM and its data disk are gone".to_owned(),
-                PowerProof::Unknown { host: Some(host), .. }
-                    if !host.responds && host_is_off == Some(host.name.as_str()) =>
-                {
-                    format!("you say that the host {} is off", host.name)
-                }
-                PowerProof::Unknown { why, host } => match host.filter(|host| !host.responds) {
-                    Some(host) => bail!(
-                        "whether the VM of {node} runs is unknown: {why}\nhelp: switch the host {0} off, and give \
-                         `--host-is-off {0}`",
-                        host.name
-                    ),
-                    None => bail!("{node} is not proved lost: {why}"),
-                },
-            })
+            deploy.proof(node).await?.evidence(node, host_is_off)
         });
         looked.map_err(advised)
     }
