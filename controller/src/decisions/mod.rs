@@ -81,7 +81,7 @@ pub use self::obstacle::Obstacle;
 pub use self::owned::{
     CLUSTER, CLUSTER_FINALIZER, CLUSTER_REF, FORMER_KEYS_TYPE, INPUT_TYPE, KEYS_TYPE, KUBECONFIG_TYPE,
     MACHINE_FINALIZER, NAMESPACES_IN_USE, NODE_POOL, POOL_FINALIZER, former_keys_secret, is_keys_secret, is_own_secret,
-    keys_secret, kubeconfig_secret, namespace_entry, owner,
+    keys_secret, kubeconfig_secret, namespace_entry, operation_of, owner,
 };
 pub use self::pause_reason::{PauseReason, control_cluster, swap_reasons};
 pub use self::pending_event::{PendingEvent, Reasons, pending_events, reasons};

@@ -27,6 +27,15 @@ impl Round<'_> {
         found.attempting("reading an Operation")
     }
 
+    /// Creates an Operation unless it exists, and names it in the status of the cluster.
+    pub(super) async fn create_operation(&self, made: &Operation) -> Result<(), ReconcileError> {
+        match kinds::create(self.objects, made).await {
+            Ok(_) | Err(Failure::Exists) => {}
+            Err(failure) => return Err(failure).attempting("making an Operation"),
+        }
+        self.note(self.cluster, &[], |status| status.operation = Some(made.name_any())).await
+    }
+
     /// Writes conditions and other changes of an Operation's status. Without a change there is no request.
     pub(super) async fn note_operation(
         &self,

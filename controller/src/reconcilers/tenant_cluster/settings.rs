@@ -20,14 +20,13 @@ use super::own_nodes::nodes;
 use super::{Round, STUCK, WAITING};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
-    AskedNode, CLUSTER, ClaimStep, ClusterCondition, Obstacle, SettingsStep, further_vips, is_bounded, next_claim,
-    next_setting, node_settings_hashes, pending_settings, tenant_of, with_present_vips,
+    AskedNode, ClaimStep, ClusterCondition, Obstacle, SettingsStep, further_vips, is_bounded, next_claim, next_setting,
+    node_settings_hashes, operation_of, pending_settings, tenant_of, with_present_vips,
 };
 use crate::objects::{
-    Operation, OperationKind, OperationReason, OperationSpec, PlannedStep, PoolAddress, Purpose, Resolved,
-    TenantCluster, TenantClusterReason,
+    Operation, OperationKind, OperationReason, PlannedStep, PoolAddress, Purpose, Resolved, TenantClusterReason,
 };
-use crate::reach::{Failure, claim, kinds};
+use crate::reach::{claim, kinds};
 
 /// How many ended Operations of this type are kept.
 const KEPT: usize = 10;
@@ -79,7 +78,7 @@ impl Round<'_> {
         let pinned = cluster.resolved().cloned().unwrap_or_default();
         let versions = self.named_secrets(cluster).await?.1.versions;
         let fields = pending_settings(spec, &versions, &pinned.node_settings).join(", ");
-        let operation = all.iter().find(|it| is_open(it)).map(ResourceExt::name_any);
+        let operation = all.iter().find(|it| is_open_configure(it)).map(ResourceExt::name_any);
         let operation = operation.as_deref();
         if fields.is_empty() && operation.is_none() {
             return Ok(Current);
@@ -288,18 +287,15 @@ impl Round<'_> {
         asked: &[AskedNode],
         fields: &str,
     ) -> Result<String, ReconcileError> {
-        let mut ended: Vec<&Operation> = all.iter().filter(|it| is_configure(it) && !is_open(it)).collect();
+        let mut ended: Vec<&Operation> = all.iter().filter(|it| is_configure(it) && it.has_ended()).collect();
         ended.sort_by_key(|it| std::cmp::Reverse(it.name_any()));
         for outlived in ended.iter().skip(KEPT - 1) {
             kinds::delete(self.objects, *outlived).await.attempting("removing an Operation that has ended long ago")?;
         }
-        let made = operation_of(self.cluster, self.clock.time().0.as_second(), asked);
-        let name = made.name_any();
-        match kinds::create(self.objects, &made).await {
-            Ok(_) | Err(Failure::Exists) => {}
-            Err(failure) => return Err(failure).attempting("making an Operation"),
-        }
-        self.note(self.cluster, &[], |status| status.operation = Some(name.clone())).await?;
+        let step = |node: &AskedNode| PlannedStep { action: "configure".to_owned(), node: Some(node.name.clone()) };
+        let name = format!("{}-configure-{}", self.cluster.name_any(), self.clock.time().0.as_second());
+        let steps = asked.iter().map(step).collect();
+        self.create_operation(&operation_of(self.cluster, &name, OperationKind::Configure, steps)).await?;
         log::info!("{}: its control-plane nodes get other settings: {fields}", self.cluster.name_any());
         Ok(name)
     }
@@ -331,18 +327,6 @@ fn is_configure(operation: &Operation) -> bool {
 }
 
 /// Whether an Operation changes settings and has not ended.
-pub(super) fn is_open(operation: &Operation) -> bool {
-    is_configure(operation) && operation.status.as_ref().is_none_or(|status| status.outcome.is_none())
-}
-
-/// The Operation that changes settings of control-plane nodes, begun at this second of Unix time.
-fn operation_of(cluster: &TenantCluster, begun: i64, asked: &[AskedNode]) -> Operation {
-    let step = |node: &AskedNode| PlannedStep { action: "configure".to_owned(), node: Some(node.name.clone()) };
-    let name = cluster.name_any();
-    let generation = cluster.metadata.generation.unwrap_or(1);
-    let spec = OperationSpec::of(&name, OperationKind::Configure, generation, asked.iter().map(step).collect());
-    let mut operation = Operation::new(&format!("{name}-configure-{begun}"), spec);
-    operation.metadata.namespace = cluster.namespace();
-    operation.metadata.labels = Some([(CLUSTER.to_owned(), name)].into());
-    operation
+pub(super) fn is_open_configure(operation: &Operation) -> bool {
+    is_configure(operation) && !operation.has_ended()
 }
