@@ -8,7 +8,7 @@
 //!    another one is made: three in all.
 //! 5. The node is recorded with its new VM.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::{bail, ensure};
 use schemars::JsonSchema;
@@ -24,7 +24,7 @@ use super::reason;
 use super::upgraded::Upgraded;
 use super::wait::Wait;
 use crate::hypervisor::{DiskRef, PowerState, Stamp, Vm};
-use crate::schema;
+use crate::{schema, timestamp};
 
 /// How many new VMs one replacement makes.
 pub const ATTEMPTS: u32 = 3;
@@ -91,17 +91,6 @@ impl Replacement {
     fn ends(&self) -> Option<u64> {
         Some(self.admitted?.saturating_add(JOINING.as_secs()))
     }
-
-    /// Until when the new VM may join, in words. `None` before it is complete.
-    pub fn ends_at(&self) -> Option<String> {
-        let ends = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(self.ends()?))?;
-        Some(humantime::format_rfc3339_seconds(ends).to_string())
-    }
-}
-
-/// The present time in seconds of Unix time.
-pub(super) fn unix_time() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs())
 }
 
 impl DeploymentRecord {
@@ -246,7 +235,7 @@ pub(super) fn replaces(kept: &DeploymentRecord, open: &Replacement, seen: &Inven
                 let words = format!(
                     "its new VM {vm} is on, and has not joined yet: it is number {} of {ATTEMPTS}, and has time until {}",
                     open.attempt,
-                    open.ends_at().unwrap_or_default()
+                    timestamp::shown(open.ends().unwrap_or_default())
                 );
                 next.waits.push(Wait::passing(node, reason::JOINING, words));
             }
