@@ -44,7 +44,7 @@ mod window;
 mod worker_image;
 mod workers;
 
-pub use self::access::{Access, NodePlace, tenant_of};
+pub use self::access::{Access, NodePlace, namespaces_of, tenant_of};
 pub use self::add_ons::add_ons;
 pub use self::addresses::{
     Allocation, CLAIMANT, Malformed, NamedAllocation, POOL, allocation, claimed, gives_out, leaving_out, named,
@@ -60,6 +60,7 @@ pub use self::catalog::{Offer, catalog, missing_names};
 pub use self::change::{Change, ObservedCluster, asked, blocked, lowest_minor, raise_name, with_size};
 pub use self::claims::{
     AllocatedAddresses, Claim, ClaimStep, Source, claimant, claims, further_vips, kept_vips, left_over, next_claim,
+    service_vips,
 };
 pub use self::cluster::{
     CreationInputs, CreationStep, DeletionInputs, DeletionStep, KeysSeen, creation_step, deletion_step, is_begun,

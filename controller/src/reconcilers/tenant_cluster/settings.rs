@@ -21,11 +21,9 @@ use super::{Round, STUCK, WAITING};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
     AskedNode, ClaimStep, ClusterCondition, Obstacle, SettingsStep, further_vips, is_bounded, next_claim, next_setting,
-    node_settings_hashes, operation_of, pending_settings, tenant_of, with_present_vips,
+    node_settings_hashes, operation_of, pending_settings, service_vips, tenant_of, with_present_vips,
 };
-use crate::objects::{
-    Operation, OperationKind, OperationReason, PlannedStep, PoolAddress, Purpose, Resolved, TenantClusterReason,
-};
+use crate::objects::{Operation, OperationKind, OperationReason, PlannedStep, Resolved, TenantClusterReason};
 use crate::reach::{claim, kinds};
 
 /// How many ended Operations of this type are kept.
@@ -178,6 +176,7 @@ impl Round<'_> {
     ) -> Result<Result<bool, Obstacle>, ReconcileError> {
         let seen = self.objects.in_use(None).await.attempting("looking for PoolAddresses")?;
         let own = seen.of(self.cluster.metadata.uid.as_deref());
+        let vips = service_vips(&own);
         let claims = match further_vips(self.cluster, &own) {
             Ok(claims) => claims,
             Err(obstacle) => return Ok(Err(obstacle)),
@@ -185,7 +184,7 @@ impl Round<'_> {
         match next_claim(&claims, &around.pools, seen.specs(), 0) {
             Err(obstacle) => return Ok(Err(obstacle)),
             Ok(ClaimStep::Make(address, _)) => {
-                if let Some(obstacle) = self.denied_vips(around, &own, claims.len()).await? {
+                if let Some(obstacle) = self.denied_vips(around, (vips.len(), claims.len())).await? {
                     return Ok(Err(obstacle));
                 }
                 claim(self.objects, &address).await.attempting("claiming an address")?;
@@ -193,9 +192,7 @@ impl Round<'_> {
             }
             Ok(ClaimStep::Has(_)) => {}
         }
-        let mut vips: Vec<_> = own.iter().filter(|it| it.spec.claimant.purpose == Purpose::ServiceVip).collect();
-        vips.sort_by_key(|it| it.spec.claimant.index);
-        let further = vips.iter().map(|it| &it.spec.address).filter(|address| !pinned.service_vips.contains(address));
+        let further = vips.iter().map(|vip| &vip.address).filter(|address| !pinned.service_vips.contains(address));
         let all: Vec<String> = pinned.service_vips.iter().chain(further).cloned().collect();
         if all == pinned.service_vips {
             return Ok(Ok(false));
@@ -209,13 +206,12 @@ impl Round<'_> {
         Ok(Ok(true))
     }
 
-    /// Why the cluster may not claim so many further addresses for Services: by what its namespace may use, by the Tenant's quota
-    /// or by the Provider's limits.
+    /// Why the cluster may not claim further addresses for Services: by what its namespace may use, by the Tenant's quota or by the
+    /// Provider's limits. The numbers are those that it has, and the further ones.
     async fn denied_vips(
         &self,
         around: &References,
-        own: &[PoolAddress],
-        further: usize,
+        numbers: (usize, usize),
     ) -> Result<Option<Obstacle>, ReconcileError> {
         let denied = around.obstacles.iter().filter(|it| it.reason == TenantClusterReason::NamespaceNotAllowed);
         let denied = Obstacle::of_all(denied.cloned().collect());
@@ -223,9 +219,8 @@ impl Round<'_> {
         let tenant = tenant_of(&around.tenants, &namespace);
         let bounding = around.provider.as_ref().filter(|provider| denied.is_none() && is_bounded(provider, tenant));
         let Some(provider) = bounding else { return Ok(denied) };
-        let held = own.iter().filter(|it| it.spec.claimant.purpose == Purpose::ServiceVip).count();
         let inventory = self.objects.inventory().await.attempting("looking at what clusters have")?;
-        Ok(inventory.denied_vips(provider, self.cluster, (held, further)))
+        Ok(inventory.denied_vips(provider, self.cluster, numbers))
     }
 
     /// The answers of all control-plane nodes to a dry run.
