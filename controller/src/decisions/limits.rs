@@ -432,7 +432,7 @@ pub fn pool_allowance(
     let without = |machine: &Machine| with_usage(budgets, |used| used.without(ResourceUsage::of([&machine.spec])));
     let refused = staying.map(|machine| limits(&without(machine), one));
     let stands = refused.reduce(|all, next| all.and(next)).flatten();
-    let stands = stands.map(|why| format!("who went would have no successor: {}", why.message));
+    let stands = stands.map(|why| format!("a worker that leaves would have no successor: {}", why.message));
     PoolAllowance { count: count.min(kept.saturating_add(further)), surge: surge.min(left), why, slow, stands }
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::arguments::ReplaceNode;
 use super::{Wait, require_cluster};
-use crate::confirm::deletion;
+use crate::confirm::announced;
 use crate::control::{Change, DryRunReport, ResourcePath, text};
 
 /// How long the controller may take to hear a request. Until then the conditions may be older than the request.
@@ -45,7 +45,7 @@ pub(super) fn replace_node(arguments: &ReplaceNode) -> anyhow::Result<ExitCode> 
          stays.\nThe control cluster is {}.",
         control.place()
     );
-    deletion("node", node, confirm.as_deref(), &going, until.output)?;
+    announced("node", node, confirm.as_deref(), &going, until.output)?;
     let before = text(&known.cluster, "/status/operation").to_owned();
     control.patch(clusters, name, "", &part, false)?;
     let asked = Instant::now();

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::confirm::deletion;
+use crate::confirm::announced;
 use crate::control::{
     Cell, Control, ControlClusterArgs, DryRunReport, Look, NODE_IMAGES, Rejected, ResourcePath, WaitArgs, WaitResult,
     Waiter, age, candidates, name, table, text,
@@ -113,7 +113,7 @@ fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
         "The NodeImage {name} is deleted. Its templates stay in the vCenter.\nThe control cluster is {}.",
         control.place()
     );
-    deletion("NodeImage", name, confirm.as_deref(), &going, until.output)?;
+    announced("NodeImage", name, confirm.as_deref(), &going, until.output)?;
     control.delete(NODE_IMAGES, name, uid, false)?;
     Waiter::new(until).until_gone(&format!("the NodeImage {name}"), || {
         let image = control.get(NODE_IMAGES, name)?.filter(|image| text(image, "/metadata/uid") == uid);

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::confirm::deletion;
+use crate::confirm::announced;
 use crate::control::{
     self, Cell, Control, ControlClusterArgs, DryRunReport, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter,
     age, candidates, conditions, lines, name, read, table, text,
@@ -206,7 +206,7 @@ fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
          The control cluster is {}.",
         control.place()
     );
-    deletion("Tenant", name, confirm.as_deref(), &going, until.output)?;
+    announced("Tenant", name, confirm.as_deref(), &going, until.output)?;
     control.delete(TENANTS, name, uid, false)?;
     Waiter::new(until).until_gone(&format!("the Tenant {name}"), || {
         let tenant = control.get(TENANTS, name)?.filter(|tenant| text(tenant, "/metadata/uid") == uid);

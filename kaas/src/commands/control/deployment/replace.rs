@@ -17,7 +17,7 @@ use serde::Serialize;
 use super::Run;
 use super::judge::{Resolve, ResolvedFile, judge};
 use crate::cluster_file::{ClusterBackend, ClusterFile, SiteSession};
-use crate::confirm::{ask, by_name};
+use crate::confirm::announced;
 use crate::keys::existing_deployer_key;
 use crate::output::warn;
 use crate::signals::SignalPolicy;
@@ -92,16 +92,10 @@ pub fn replace_node(arguments: &ReplaceNode) -> anyhow::Result<ExitCode> {
         work.output.result(&plan, || plan.text())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let (given, name, summary) = (arguments.confirm.clone(), node.clone(), plan.text());
-    if given.is_some() {
-        work.output.tell(&summary);
-    }
+    let (given, name, summary, output) = (arguments.confirm.clone(), node.clone(), plan.text(), work.output);
     // On a separate thread, so that Ctrl-C works while the command waits for the answer.
     site.run(SignalPolicy::AtOnce, async |_| {
-        let asked = move || {
-            let question = format!("{summary}\nType the node's name to confirm it");
-            by_name("node", &name, given.as_deref(), || ask(&question, "give the node's name with --confirm"))
-        };
+        let asked = move || announced("node", &name, given.as_deref(), &summary, output);
         tokio::task::spawn_blocking(asked).await.context("asking")?
     })?;
     let ResolvedFile { wanted, key, warnings } = judge(&file, Resolve::AllButTheSecret)?;
