@@ -37,12 +37,8 @@ impl Round<'_> {
         match done {
             UpgradeResult::Raised => {
                 self.pin_minor(machines, to).await?;
-                let steps = i32::try_from(made.spec.steps.len()).unwrap_or(i32::MAX);
-                let said = [(OperationReason::Ended, "done".to_owned()), (OperationReason::Done, String::new())];
-                self.note_operation(&name, &said, |status| {
-                    (status.step, status.steps_done, status.outcome) = (None, steps, Some("done".to_owned()));
-                })
-                .await?;
+                let (done, steps) = ((OperationReason::Done, String::new()), made.spec.steps.len());
+                self.end_operation(Some(&name), "done", done, steps).await?;
                 Ok(StepOutcome::RequeueNow)
             }
             UpgradeResult::GaveUp(words) => {

@@ -64,6 +64,23 @@ impl Round<'_> {
         Ok(())
     }
 
+    /// Ends an Operation, if one is open, after so many steps.
+    pub(super) async fn end_operation(
+        &self,
+        operation: Option<&str>,
+        outcome: &str,
+        succeeded: (OperationReason, String),
+        done: usize,
+    ) -> Result<(), ReconcileError> {
+        let Some(name) = operation else { return Ok(()) };
+        let done = i32::try_from(done).unwrap_or(i32::MAX);
+        let said = [(OperationReason::Ended, outcome.to_owned()), succeeded];
+        self.note_operation(name, &said, |status| {
+            (status.step, status.steps_done, status.outcome) = (None, done, Some(outcome.to_owned()));
+        })
+        .await
+    }
+
     /// Writes the progress of a swap; or, for an upgrade of Kubernetes, that it is paused.
     pub(super) async fn show_operation(&self, operation: &Operation) -> Result<(), ReconcileError> {
         let rest = self.pause_reason(self.cluster).await?;

@@ -130,7 +130,7 @@ impl Round<'_> {
                     }
                 })
                 .await?;
-                self.end(operation, "done", (OperationReason::Done, String::new()), asked.len()).await?;
+                self.end_operation(operation, "done", (OperationReason::Done, String::new()), asked.len()).await?;
                 Recorded
             }
             SettingsStep::Wait(words) => {
@@ -148,7 +148,7 @@ impl Round<'_> {
                 Pending(PendingSettings::blocked(Obstacle::new(ImageUnsuitable, about(&fields, &words)), operation))
             }
             SettingsStep::Refused(words) => {
-                self.end(operation, "refused", (OperationReason::Refused, words.clone()), 0).await?;
+                self.end_operation(operation, "refused", (OperationReason::Refused, words.clone()), 0).await?;
                 let words = about(&fields, &format!("{words}. All nodes keep their former settings"));
                 Pending(PendingSettings::new(SettingsRefused, words, None))
             }
@@ -293,23 +293,6 @@ impl Round<'_> {
         self.create_operation(&operation_of(self.cluster, &name, OperationKind::Configure, steps)).await?;
         log::info!("{}: its control-plane nodes get other settings: {fields}", self.cluster.name_any());
         Ok(name)
-    }
-
-    /// Ends the Operation, if one is open.
-    async fn end(
-        &self,
-        operation: Option<&str>,
-        outcome: &str,
-        succeeded: (OperationReason, String),
-        done: usize,
-    ) -> Result<(), ReconcileError> {
-        let Some(name) = operation else { return Ok(()) };
-        let done = i32::try_from(done).unwrap_or(i32::MAX);
-        let said = [(OperationReason::Ended, outcome.to_owned()), succeeded];
-        self.note_operation(name, &said, |status| {
-            (status.step, status.steps_done, status.outcome) = (None, done, Some(outcome.to_owned()));
-        })
-        .await
     }
 }
 
