@@ -1,11 +1,15 @@
-//! Seconds of Unix time as records write them: RFC 3339, in UTC.
+//! Seconds of Unix time: the present ones, and those in records, as RFC 3339 in UTC.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Deserializer, Serializer, de, ser};
 
 /// 9999-12-31T23:59:59Z. RFC 3339 has no later times.
 const LAST: u64 = 253_402_300_799;
+
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
 
 pub(crate) fn serialize<S: Serializer>(seconds: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     if *seconds > LAST {

@@ -65,9 +65,9 @@ pub fn by_name(
     Ok(())
 }
 
-/// As [`by_name`], for a deletion that the API server runs. `going` says what is deleted, and where. It precedes the question. With
-/// a given name, it is progress.
-pub fn deletion(kind: &str, name: &str, given: Option<&str>, going: &str, output: Output) -> anyhow::Result<()> {
+/// As [`by_name`], with a text on what is deleted or replaced, and where. It precedes the question. With a given name, it is
+/// progress.
+pub fn announced(kind: &str, name: &str, given: Option<&str>, going: &str, output: Output) -> anyhow::Result<()> {
     let question = || format!("{going}\nType the {kind}'s name to confirm it");
     by_name(kind, name, given, || ask(&question(), &format!("give the {kind}'s name with --confirm")))?;
     if given.is_some() {

@@ -12,12 +12,21 @@ use crate::objects::{
 
 /// The Tenant that has a namespace: the one that holds it already, else the oldest that lists it.
 pub fn tenant_of<'t>(tenants: &'t [Tenant], namespace: &str) -> Option<&'t Tenant> {
-    let has = |names: &[String]| names.iter().any(|name| name == namespace);
-    let listing = tenants.iter().filter(|tenant| has(&tenant.spec.namespaces));
+    let listing = tenants.iter().filter(|tenant| has(&tenant.spec.namespaces, namespace));
     listing.min_by_key(|tenant| {
-        let holds = tenant.status.as_ref().is_some_and(|status| has(&status.namespaces));
+        let holds = tenant.status.as_ref().is_some_and(|status| has(&status.namespaces, namespace));
         (!holds, tenant.metadata.creation_timestamp.clone(), tenant.name_any())
     })
+}
+
+/// The namespaces that a Tenant lists: those that it has, and those that another one has.
+pub fn namespaces_of(tenants: &[Tenant], tenant: &Tenant) -> (Vec<String>, Vec<String>) {
+    let is_own = |name: &String| tenant_of(tenants, name).is_some_and(|of| of.name_any() == tenant.name_any());
+    tenant.spec.namespaces.iter().cloned().partition(is_own)
+}
+
+fn has(names: &[String], name: &str) -> bool {
+    names.iter().any(|one| one == name)
 }
 
 /// What a namespace may use.
@@ -62,17 +71,15 @@ impl<'t> Access<'t> {
             return part_of(tenant, &name).is_none().then(|| self.unlisted(tenant, &format!("the Provider {name}")));
         }
         let allowed = &provider.spec.allowed_namespaces;
-        if allowed.from == FromNamespaces::All || allowed.names.iter().any(|name| name == self.namespace) {
+        if allowed.from == FromNamespaces::All || has(&allowed.names, self.namespace) {
             return None;
         }
         Some(self.refused(&format!("the Provider {name}, which does not list it in allowedNamespaces")))
     }
 
     fn zone(&self, provider: &str, zone: &str) -> Option<Obstacle> {
-        let tenant = self.own?;
-        let zones = &part_of(tenant, provider)?.zones;
-        let is_allowed = zones.is_empty() || zones.iter().any(|name| name == zone);
-        (!is_allowed).then(|| self.unlisted(tenant, &format!("the zone {zone} of the Provider {provider}")))
+        let zones = &part_of(self.own?, provider)?.zones;
+        self.outside(zones, zone, &format!("the zone {zone} of the Provider {provider}"))
     }
 
     fn network(&self, provider: &str, network: &str) -> Option<Obstacle> {
@@ -90,7 +97,7 @@ impl<'t> Access<'t> {
     pub(super) fn closed_pool(&self, what: &str, pool: &str, provider: &Provider) -> Option<Obstacle> {
         let closed = self.closed(what, pool, |tenant| tenant.spec.allow.ip_pools.as_slice());
         closed.or_else(|| {
-            let lists = |tenant: &Tenant| tenant.spec.allow.ip_pools.iter().any(|name| name == pool);
+            let lists = |tenant: &Tenant| has(&tenant.spec.allow.ip_pools, pool);
             let is_closed = !self.own.is_some_and(lists) && self.serves_closed(provider, pool);
             is_closed.then(|| self.refused(&format!("{what}, whose network belongs to a Tenant")))
         })
@@ -99,9 +106,8 @@ impl<'t> Access<'t> {
     /// Whether a pool serves networks of the Provider, and all of them are closed.
     fn serves_closed(&self, provider: &Provider, pool: &str) -> bool {
         let name = provider.name_any();
-        let lists = |tenant: &Tenant, network: &str| {
-            part_of(tenant, &name).is_some_and(|part| part.networks.iter().any(|one| one == network))
-        };
+        let lists =
+            |tenant: &Tenant, network: &str| part_of(tenant, &name).is_some_and(|part| has(&part.networks, network));
         let all = provider.spec.vsphere.iter().flat_map(|vsphere| &vsphere.networks);
         let served = all.filter(|network| network.pool_ref.as_ref().is_some_and(|own| own.name == pool));
         let served: Vec<&str> = served.map(|network| network.name.as_str()).collect();
@@ -113,30 +119,31 @@ impl<'t> Access<'t> {
 
     /// As [`Self::pool`], for the pool of a network: the own list of pools need not name it.
     fn pool_of_network(&self, pool: &str) -> Option<Obstacle> {
-        let lists = |tenant: &Tenant| tenant.spec.allow.ip_pools.iter().any(|name| name == pool);
+        let lists = |tenant: &Tenant| has(&tenant.spec.allow.ip_pools, pool);
         let is_open = self.own.is_some_and(lists) || !self.tenants.iter().any(lists);
         (!is_open).then(|| self.refused(&format!("the IPPool {pool}, which belongs to a Tenant")))
     }
 
     /// Why the namespace may not use a class of VMs, if it may not.
     pub fn class(&self, class: &str) -> Option<Obstacle> {
-        let tenant = self.own?;
-        let classes = &tenant.spec.allow.vm_classes;
-        let is_allowed = class == AUTO || classes.is_empty() || classes.iter().any(|name| name == class);
-        (!is_allowed).then(|| self.unlisted(tenant, &format!("the VMClass {class}")))
+        let classes = &self.own?.spec.allow.vm_classes;
+        if class == AUTO { None } else { self.outside(classes, class, &format!("the VMClass {class}")) }
     }
 
     /// Why the namespace may not use an image, if it may not.
     pub fn image(&self, image: &str) -> Option<Obstacle> {
-        let tenant = self.own?;
-        let images = &tenant.spec.allow.images;
-        let is_allowed = images.is_empty() || images.iter().any(|name| name == image);
-        (!is_allowed).then(|| self.unlisted(tenant, &format!("the NodeImage {image}")))
+        self.outside(&self.own?.spec.allow.images, image, &format!("the NodeImage {image}"))
+    }
+
+    /// The rule of zones, classes and images: a list of the own Tenant allows only its names, and an empty one allows all.
+    fn outside(&self, allowed: &[String], name: &str, what: &str) -> Option<Obstacle> {
+        let is_allowed = allowed.is_empty() || has(allowed, name);
+        self.own.filter(|_| !is_allowed).map(|tenant| self.unlisted(tenant, what))
     }
 
     /// The rule of networks and pools: a name that another Tenant lists is closed, unless the own Tenant lists it too.
     fn closed(&self, what: &str, name: &str, listed: impl Fn(&Tenant) -> &[String]) -> Option<Obstacle> {
-        let lists = |tenant: &Tenant| listed(tenant).iter().any(|one| one == name);
+        let lists = |tenant: &Tenant| has(listed(tenant), name);
         match self.own {
             Some(tenant) if lists(tenant) => None,
             Some(tenant) if !listed(tenant).is_empty() => Some(self.unlisted(tenant, what)),
@@ -148,7 +155,7 @@ impl<'t> Access<'t> {
     /// Whether the own Tenant lists a network.
     fn lists_network(&self, provider: &str, network: &str) -> bool {
         let part = self.own.and_then(|tenant| part_of(tenant, provider));
-        part.is_some_and(|part| part.networks.iter().any(|name| name == network))
+        part.is_some_and(|part| has(&part.networks, network))
     }
 
     /// Why the namespace may not have nodes on a Provider, if it may not.

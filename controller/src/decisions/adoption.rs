@@ -214,7 +214,7 @@ pub fn superseded(operations: &[Operation]) -> Result<Vec<&Operation>, String> {
         match SwapProgress::of(swap) {
             Ok(Some(swapping)) if !swapping.is_open() => {}
             Ok(_) => superseded.push(swap),
-            Err(_) if swap.status.as_ref().is_some_and(|status| status.outcome.is_some()) => {}
+            Err(_) if swap.has_ended() => {}
             Err(error) => {
                 return Err(format!(
                     "the journal of the Operation {} is not understood ({error}): look at it, and delete it if it is of no use",

@@ -127,8 +127,7 @@ pub fn claims(cluster: &TenantCluster, machines: &[Machine], pool: &str) -> Resu
 /// # Errors
 /// As [`claims`], or the cluster would have too many.
 pub fn further_vips(cluster: &TenantCluster, own: &[PoolAddress]) -> Result<Vec<Claim>, Obstacle> {
-    let own = own.iter().map(|address| &address.spec);
-    let vips: Vec<&PoolAddressSpec> = own.filter(|own| own.claimant.purpose == Purpose::ServiceVip).collect();
+    let vips = service_vips(own);
     let has = |from: &Source, place: usize| match from {
         Source::Named(address) => vips.iter().any(|vip| vip.address == address.to_string()),
         Source::Pool(pool) => place < vips.iter().filter(|vip| vip.pool_ref.name == *pool && !vip.named).count(),
@@ -143,6 +142,14 @@ pub fn further_vips(cluster: &TenantCluster, own: &[PoolAddress]) -> Result<Vec<
         }
     };
     missing.map(numbered).collect()
+}
+
+/// The addresses for Services among those of a cluster, in the order of their numbers.
+pub fn service_vips(own: &[PoolAddress]) -> Vec<&PoolAddressSpec> {
+    let own = own.iter().map(|address| &address.spec);
+    let mut vips: Vec<_> = own.filter(|own| own.claimant.purpose == Purpose::ServiceVip).collect();
+    vips.sort_by_key(|vip| vip.claimant.index);
+    vips
 }
 
 /// The message about addresses for Services that a cluster has and the spec no longer names. `None` without such addresses.

@@ -96,7 +96,6 @@ fn set_vm(vms: &mut Vec<MachineVm>, node: &NodeStatus) {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use fleet::control_plane::Lifecycle;
     use fleet::upgrade::Reason;
     use uuid::Uuid;
 
@@ -118,20 +117,11 @@ mod tests {
         };
         DeployStatus {
             cluster: "shop".to_owned(),
-            lifecycle: Lifecycle::Active,
-            image: String::new(),
             formed,
             looked: true,
             nodes: vec![node],
-            left: Vec::new(),
-            doubtful: Vec::new(),
-            forgotten: Vec::new(),
-            discarded: Vec::new(),
-            copies: Vec::new(),
-            replicas: Vec::new(),
-            waits: Vec::new(),
             done: ready,
-            newer: Vec::new(),
+            ..DeployStatus::default()
         }
     }
 

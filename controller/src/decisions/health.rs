@@ -307,7 +307,7 @@ fn of_pool(pool: &NodePool) -> String {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use fleet::control_plane::{Lifecycle, NodeStatus};
+    use fleet::control_plane::NodeStatus;
     use fleet::hypervisor::PowerState;
 
     use super::*;
@@ -328,20 +328,11 @@ mod tests {
         };
         DeployStatus {
             cluster: "shop".to_owned(),
-            lifecycle: Lifecycle::Active,
-            image: "a".to_owned(),
             formed: true,
             looked: true,
             nodes: (1..).zip(ready).map(node).collect(),
-            left: Vec::new(),
-            doubtful: Vec::new(),
-            forgotten: Vec::new(),
-            discarded: Vec::new(),
-            copies: Vec::new(),
-            replicas: Vec::new(),
-            waits: Vec::new(),
             done: ready.iter().all(|ready| *ready),
-            newer: Vec::new(),
+            ..DeployStatus::default()
         }
     }
 

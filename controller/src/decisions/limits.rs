@@ -8,7 +8,7 @@ use fleet::workers::{OUTDATED, Pool, UNHEALTHY};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
-use super::access::tenant_of;
+use super::access::{namespaces_of, tenant_of};
 use super::cluster::is_begun;
 use super::obstacle::Obstacle;
 use crate::objects::{
@@ -204,13 +204,6 @@ pub(super) fn key_of(cluster: &TenantCluster) -> Key {
 }
 
 impl ClusterInventory {
-    /// The namespaces that a Tenant has.
-    pub fn namespaces(&self, tenant: &Tenant) -> Vec<String> {
-        let is_own =
-            |name: &&String| tenant_of(&self.tenants, name).is_some_and(|of| of.name_any() == tenant.name_any());
-        tenant.spec.namespaces.iter().filter(is_own).cloned().collect()
-    }
-
     /// The bounds on further Machines in a namespace. Only Machines that `counts` accepts are taken.
     pub fn budgets(&self, provider: &Provider, namespace: &str, counts: impl Fn(&Machine) -> bool) -> Vec<Budget> {
         self.bounds(provider, namespace, |scope| self.used(scope, &counts))
@@ -240,7 +233,7 @@ impl ClusterInventory {
     fn bounds(&self, provider: &Provider, namespace: &str, taken: impl Fn(Scope<'_>) -> ResourceUsage) -> Vec<Budget> {
         let tenant = tenant_of(&self.tenants, namespace).filter(|tenant| tenant.spec.quota.is_some());
         let of_tenant = tenant.and_then(|tenant| {
-            let namespaces = self.namespaces(tenant);
+            let (namespaces, _) = namespaces_of(&self.tenants, tenant);
             Budget::of_tenant(tenant, taken(Scope::Namespaces(&namespaces)))
         });
         let limited = provider.spec.limits.is_some();
@@ -439,7 +432,7 @@ pub fn pool_allowance(
     let without = |machine: &Machine| with_usage(budgets, |used| used.without(ResourceUsage::of([&machine.spec])));
     let refused = staying.map(|machine| limits(&without(machine), one));
     let stands = refused.reduce(|all, next| all.and(next)).flatten();
-    let stands = stands.map(|why| format!("who went would have no successor: {}", why.message));
+    let stands = stands.map(|why| format!("a worker that leaves would have no successor: {}", why.message));
     PoolAllowance { count: count.min(kept.saturating_add(further)), surge: surge.min(left), why, slow, stands }
 }
 

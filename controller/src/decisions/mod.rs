@@ -44,7 +44,7 @@ mod window;
 mod worker_image;
 mod workers;
 
-pub use self::access::{Access, NodePlace, tenant_of};
+pub use self::access::{Access, NodePlace, namespaces_of, tenant_of};
 pub use self::add_ons::add_ons;
 pub use self::addresses::{
     Allocation, CLAIMANT, Malformed, NamedAllocation, POOL, allocation, claimed, gives_out, leaving_out, named,
@@ -60,6 +60,7 @@ pub use self::catalog::{Offer, catalog, missing_names};
 pub use self::change::{Change, ObservedCluster, asked, blocked, lowest_minor, raise_name, with_size};
 pub use self::claims::{
     AllocatedAddresses, Claim, ClaimStep, Source, claimant, claims, further_vips, kept_vips, left_over, next_claim,
+    service_vips,
 };
 pub use self::cluster::{
     CreationInputs, CreationStep, DeletionInputs, DeletionStep, KeysSeen, creation_step, deletion_step, is_begun,
@@ -81,7 +82,7 @@ pub use self::obstacle::Obstacle;
 pub use self::owned::{
     CLUSTER, CLUSTER_FINALIZER, CLUSTER_REF, FORMER_KEYS_TYPE, INPUT_TYPE, KEYS_TYPE, KUBECONFIG_TYPE,
     MACHINE_FINALIZER, NAMESPACES_IN_USE, NODE_POOL, POOL_FINALIZER, former_keys_secret, is_keys_secret, is_own_secret,
-    keys_secret, kubeconfig_secret, namespace_entry, owner,
+    keys_secret, kubeconfig_secret, namespace_entry, operation_of, owner,
 };
 pub use self::pause_reason::{PauseReason, control_cluster, swap_reasons};
 pub use self::pending_event::{PendingEvent, Reasons, pending_events, reasons};

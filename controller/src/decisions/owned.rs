@@ -4,7 +4,9 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 
-use crate::objects::{GROUP, SYSTEM, TenantCluster, VERSION};
+use crate::objects::{
+    GROUP, Operation, OperationKind, OperationSpec, PlannedStep, Reference, SYSTEM, TenantCluster, VERSION,
+};
 
 /// The label of a cluster's objects. They are found by it.
 pub const CLUSTER: &str = "kaas.local/cluster";
@@ -25,6 +27,28 @@ pub const NAMESPACES_IN_USE: &str = "kaas-namespaces-in-use";
 /// The key of a cluster in [`NAMESPACES_IN_USE`]: its namespace, a dot, and its UID. The name of a namespace has no dot.
 pub fn namespace_entry(cluster: &TenantCluster) -> String {
     format!("{}.{}", cluster.namespace().unwrap_or_default(), cluster.uid().unwrap_or_default())
+}
+
+/// An Operation of a cluster, without images, sizes and versions.
+pub fn operation_of(cluster: &TenantCluster, name: &str, kind: OperationKind, steps: Vec<PlannedStep>) -> Operation {
+    let spec = OperationSpec {
+        cluster_ref: Reference::to(&cluster.name_any()),
+        kind,
+        from_image: None,
+        to_image: None,
+        from_size: None,
+        to_size: None,
+        to_class: None,
+        from_version: None,
+        to_version: None,
+        cluster_generation: cluster.metadata.generation.unwrap_or(1),
+        steps,
+        plan: None,
+    };
+    let mut operation = Operation::new(name, spec);
+    operation.metadata.namespace = cluster.namespace();
+    operation.metadata.labels = Some([(CLUSTER.to_owned(), cluster.name_any())].into());
+    operation
 }
 
 pub fn owner(cluster: &TenantCluster) -> OwnerReference {

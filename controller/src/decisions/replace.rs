@@ -205,7 +205,7 @@ fn moment(seconds: i64) -> String {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use fleet::control_plane::{Lifecycle, NodeStatus};
+    use fleet::control_plane::NodeStatus;
     use fleet::hypervisor::Host;
     use k8s_openapi::jiff::Timestamp;
 
@@ -230,20 +230,10 @@ mod tests {
         };
         DeployStatus {
             cluster: "shop".to_owned(),
-            lifecycle: Lifecycle::Active,
-            image: "a".to_owned(),
             formed: true,
             looked: true,
             nodes: (1..=3).map(node).collect(),
-            left: Vec::new(),
-            doubtful: Vec::new(),
-            forgotten: Vec::new(),
-            discarded: Vec::new(),
-            copies: Vec::new(),
-            replicas: Vec::new(),
-            waits: Vec::new(),
-            done: false,
-            newer: Vec::new(),
+            ..DeployStatus::default()
         }
     }
 

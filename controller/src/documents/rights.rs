@@ -140,11 +140,10 @@ const READ: &[&str] = &["get", "list", "watch"];
 /// The namespace of controllers, their account and its rights, and the roles for tenants, in the order in which they can be
 /// applied.
 pub(super) fn rights() -> Vec<Value> {
-    const API: &str = RBAC;
     let rules = |at_home| RIGHTS.iter().filter(|right| right.at_home == at_home).map(Right::rule).collect::<Vec<_>>();
-    let (version, home) = (format!("{API}/v1"), json!({"name": ACCOUNT, "namespace": SYSTEM}));
+    let (version, home) = (format!("{RBAC}/v1"), json!({"name": ACCOUNT, "namespace": SYSTEM}));
     let subjects = json!([{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": SYSTEM}]);
-    let role = |kind: &str| json!({"apiGroup": API, "kind": kind, "name": ACCOUNT});
+    let role = |kind: &str| json!({"apiGroup": RBAC, "kind": kind, "name": ACCOUNT});
     // The pods use the host's network, which only this level allows.
     let levels = ["enforce", "audit", "warn"].map(|mode| (format!("pod-security.kubernetes.io/{mode}"), "privileged"));
     let labels = serde_json::Map::from_iter(levels.map(|(label, level)| (label, json!(level))));

@@ -98,26 +98,6 @@ pub struct OperationSpec {
     pub plan: Option<Value>,
 }
 
-impl OperationSpec {
-    /// The plan of a change of this cluster, without images, sizes and versions.
-    pub fn of(cluster: &str, kind: OperationKind, cluster_generation: i64, steps: Vec<PlannedStep>) -> Self {
-        Self {
-            cluster_ref: Reference::to(cluster),
-            kind,
-            from_image: None,
-            to_image: None,
-            from_size: None,
-            to_size: None,
-            to_class: None,
-            from_version: None,
-            to_version: None,
-            cluster_generation,
-            steps,
-            plan: None,
-        }
-    }
-}
-
 fn operation_rules() -> Vec<Value> {
     vec![
         unchanged("a plan stays as it was decided: change the TenantCluster instead"),
@@ -254,6 +234,12 @@ pub struct JournalEntry {
     /// Further members of the event.
     #[serde(flatten)]
     pub more: BTreeMap<String, Value>,
+}
+
+impl Operation {
+    pub fn has_ended(&self) -> bool {
+        self.status.as_ref().is_some_and(|status| status.outcome.is_some())
+    }
 }
 
 impl OperationStatus {

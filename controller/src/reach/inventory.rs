@@ -17,14 +17,11 @@ pub(super) fn inventory_of(
     tenants: Vec<Value>,
 ) -> Result<ClusterInventory, Failure> {
     let mut machines = read_tolerant::<Machine>(machines)?.all();
-    machines.iter_mut().for_each(reduce);
+    for machine in &mut machines {
+        // No limit needs these, and there are as many as nodes of all clusters.
+        (machine.status, machine.metadata.managed_fields) = (None, None);
+    }
     let Tolerant { whole: clusters, unread } = read_tolerant::<TenantCluster>(clusters)?;
     let unread = unread.into_iter().map(|(cluster, _)| cluster).collect();
     Ok(ClusterInventory { clusters, unread, machines, tenants: read_tolerant::<Tenant>(tenants)?.all() })
-}
-
-/// Removes what no limit needs: there are as many as nodes of all clusters.
-pub(super) fn reduce(machine: &mut Machine) {
-    machine.status = None;
-    machine.metadata.managed_fields = None;
 }

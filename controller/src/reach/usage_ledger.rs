@@ -14,8 +14,8 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::failure::Failure;
-use super::inventory::reduce;
-use super::kind::{Kind, Tolerant, read_tolerant};
+use super::inventory::inventory_of;
+use super::kind::Kind;
 use super::objects::Collection;
 use crate::decisions::ClusterInventory;
 use crate::objects::{Machine, Tenant, TenantCluster};
@@ -143,32 +143,23 @@ impl State {
     fn apply(&mut self, plural: &str, object: &Value) {
         let Some((_, inventory)) = &mut self.known else { return };
         let inventory = Arc::make_mut(inventory);
-        let applied = if *plural == *Collection::of::<Machine>(None).plural {
-            read_tolerant::<Machine>(vec![object.clone()]).map(|read| {
-                for mut machine in read.all() {
-                    reduce(&mut machine);
-                    put(&mut inventory.machines, machine);
-                }
-            })
-        } else if *plural == *Collection::of::<TenantCluster>(None).plural {
-            read_tolerant::<TenantCluster>(vec![object.clone()]).map(|Tolerant { whole, unread }| {
-                for cluster in whole {
-                    inventory.unread.retain(|other| !is_same(other, &cluster));
-                    put(&mut inventory.clusters, cluster);
-                }
-                for (cluster, _) in unread {
-                    inventory.clusters.retain(|other| !is_same(other, &cluster));
-                    put(&mut inventory.unread, cluster);
-                }
-            })
-        } else {
-            read_tolerant::<Tenant>(vec![object.clone()]).map(|read| {
-                for tenant in read.all() {
-                    put(&mut inventory.tenants, tenant);
-                }
-            })
+        let of_kind = |of: Collection| if *plural == *of.plural { vec![object.clone()] } else { Vec::new() };
+        let machines = of_kind(Collection::of::<Machine>(None));
+        let clusters = of_kind(Collection::of::<TenantCluster>(None));
+        let Ok(heard) = inventory_of(machines, clusters, of_kind(Collection::of::<Tenant>(None))) else {
+            self.is_doubtful = true;
+            return;
         };
-        self.is_doubtful |= applied.is_err();
+        for cluster in heard.clusters {
+            inventory.unread.retain(|other| !is_same(other, &cluster));
+            put(&mut inventory.clusters, cluster);
+        }
+        for cluster in heard.unread {
+            inventory.clusters.retain(|other| !is_same(other, &cluster));
+            put(&mut inventory.unread, cluster);
+        }
+        heard.machines.into_iter().for_each(|machine| put(&mut inventory.machines, machine));
+        heard.tenants.into_iter().for_each(|tenant| put(&mut inventory.tenants, tenant));
     }
 }
 

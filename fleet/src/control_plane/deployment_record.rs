@@ -15,9 +15,10 @@ use crate::upgrade::{DiskCopy, UpgradeSummary};
 use crate::workers::Image;
 
 /// The lifecycle of control-plane nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Lifecycle {
     /// The nodes are created, and run.
+    #[default]
     Active,
     /// The nodes are being removed.
     Deleting,

@@ -9,11 +9,11 @@ use super::deployment_record::{DeploymentRecord, Lifecycle, Node};
 use super::guests::Guests;
 use super::inventory::{Found, Inventory, NodeReport};
 use super::reason;
-use super::replacement::unix_time;
 use super::wait::Wait;
 use crate::engine::ActionError;
 use crate::hypervisor::{Absence, Error, ErrorKind, Hypervisor, LastSeen, PowerState, Vm, doubles};
 use crate::nodes::Answered;
+use crate::timestamp;
 use crate::upgrade::UpgradeSummary;
 
 /// Reads the VMs, and asks the nodes once all of them are on. In a formed cluster, asks those that are on. An unreadable VM is
@@ -27,7 +27,7 @@ pub(super) async fn look(
 ) -> Result<(Inventory, Option<Zeroizing<String>>), ActionError> {
     let swapped = upgraded.map(|noted| noted.vms.clone()).unwrap_or_default();
     let vms = hypervisor.vms().await?;
-    let mut seen = Inventory { vms, upgraded: swapped.clone(), now: unix_time(), ..Inventory::default() };
+    let mut seen = Inventory { vms, upgraded: swapped.clone(), now: timestamp::now(), ..Inventory::default() };
     if kept.lifecycle == Lifecycle::Deleted {
         return Ok((seen, None));
     }

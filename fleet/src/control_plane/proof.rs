@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use uuid::Uuid;
 
 use super::deployment_record::{DeploymentRecord, Node};
@@ -27,6 +27,30 @@ pub enum PowerProof {
         /// The host of its VM, if vCenter shows one.
         host: Option<Host>,
     },
+}
+
+impl PowerProof {
+    /// Why the VM of a lost node does not run, in words. `host_is_off` is the host that the operator has switched off.
+    ///
+    /// # Errors
+    /// The VM may run. The error says what to do.
+    pub fn evidence(self, node: &str, host_is_off: Option<&str>) -> anyhow::Result<String> {
+        Ok(match self {
+            Self::Off => "its VM is off, without its data disk".to_owned(),
+            Self::Gone => "its VM and its data disk are gone".to_owned(),
+            Self::Unknown { host: Some(host), .. } if !host.responds && host_is_off == Some(host.name.as_str()) => {
+                format!("the operator said that the host {} is off", host.name)
+            }
+            Self::Unknown { why, host } => match host.filter(|host| !host.responds) {
+                Some(host) => bail!(
+                    "whether the VM of {node} runs is unknown: {why}. Switch the host {0} off, and confirm \
+                     that the host {0} is off",
+                    host.name
+                ),
+                None => bail!("{node} is not proved lost: {why}"),
+            },
+        })
+    }
 }
 
 /// What the hypervisor shows of one VM.

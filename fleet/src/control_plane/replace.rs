@@ -9,9 +9,10 @@ use super::deployment_record::{DeploymentRecord, Node};
 use super::inventory::{Found, Inventory};
 use super::reason;
 use super::records::Records;
-use super::replacement::{Replacement, only_data_disk, unix_time};
+use super::replacement::{Replacement, only_data_disk};
 use crate::engine::{ActionError, Reason, Scope, guarded};
 use crate::hypervisor::{CloneRequest, CloneSettings, Fence as _, Networks, PowerState, Vm, VmRef};
+use crate::timestamp;
 
 impl ActionContext<'_> {
     /// Has another node admit the new VM, and creates it. Its BIOS UUID was recorded before. The code is in its properties alone:
@@ -34,7 +35,7 @@ impl ActionContext<'_> {
         let placement = wanted.placement(asked);
         // Before a member is removed: without an image there is no new VM.
         let template = self.template(wanted, placement).await?;
-        let admitted = unix_time();
+        let admitted = timestamp::now();
         let grant = self.admitted(records.kept(), seen, &node).await?;
         let mut properties = asked.properties.clone();
         for (key, value) in grant.properties {

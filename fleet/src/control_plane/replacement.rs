@@ -8,7 +8,7 @@
 //!    another one is made: three in all.
 //! 5. The node is recorded with its new VM.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::{bail, ensure};
 use schemars::JsonSchema;
@@ -20,12 +20,11 @@ use super::deployment_record::{DeploymentRecord, NONE_KNOWN, Node};
 use super::go::Deploy;
 use super::inventory::{Found, Inventory};
 use super::next::{Next, odd_power, removed};
-use super::proof::PowerProof;
 use super::reason;
 use super::upgraded::Upgraded;
 use super::wait::Wait;
 use crate::hypervisor::{DiskRef, PowerState, Stamp, Vm};
-use crate::schema;
+use crate::{schema, timestamp};
 
 /// How many new VMs one replacement makes.
 pub const ATTEMPTS: u32 = 3;
@@ -92,17 +91,6 @@ impl Replacement {
     fn ends(&self) -> Option<u64> {
         Some(self.admitted?.saturating_add(JOINING.as_secs()))
     }
-
-    /// Until when the new VM may join, in words. `None` before it is complete.
-    pub fn ends_at(&self) -> Option<String> {
-        let ends = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(self.ends()?))?;
-        Some(humantime::format_rfc3339_seconds(ends).to_string())
-    }
-}
-
-/// The present time in seconds of Unix time.
-pub(super) fn unix_time() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs())
 }
 
 impl DeploymentRecord {
@@ -183,23 +171,7 @@ impl Deploy<'_> {
             return Ok(if retries && has_ended { kept.drawing_again(self.draw(), 1) } else { kept });
         }
         let former = self.former_vms(&kept, upgraded, lost, vms);
-        let evidence = match self.proof_of(&kept, upgraded, lost, &former).await? {
-            PowerProof::Off => "its VM is off, without its data disk".to_owned(),
-            PowerProof::Gone => "its VM and its data disk are gone".to_owned(),
-            PowerProof::Unknown { host: Some(host), .. }
-                if !host.responds && host_is_off == Some(host.name.as_str()) =>
-            {
-                format!("the operator said that the host {} is off", host.name)
-            }
-            PowerProof::Unknown { why, host } => match host.filter(|host| !host.responds) {
-                Some(host) => bail!(
-                    "whether the VM of {node} runs is unknown: {why}. Switch the host {0} off, and confirm \
-                     that the host {0} is off",
-                    host.name
-                ),
-                None => bail!("{node} is not proved lost: {why}"),
-            },
-        };
+        let evidence = self.proof_of(&kept, upgraded, lost, &former).await?.evidence(node, host_is_off)?;
         let replacement = Replacement::begin(node, evidence, 1, self.draw());
         Ok(kept.replacing(replacement, former))
     }
@@ -265,7 +237,7 @@ pub(super) fn replaces(kept: &DeploymentRecord, open: &Replacement, seen: &Inven
                 let words = format!(
                     "its new VM {vm} is on, and has not joined yet: it is number {} of {ATTEMPTS}, and has time until {}",
                     open.attempt,
-                    open.ends_at().unwrap_or_default()
+                    timestamp::shown(open.ends().unwrap_or_default())
                 );
                 next.waits.push(Wait::passing(node, reason::JOINING, words));
             }

@@ -40,7 +40,7 @@ pub fn left_in_words(disk: &DiskRef, is_doubtful: bool) -> String {
     format!("the data disk {} at {}{doubt}", disk.uuid, clean(&disk.path))
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct DeployStatus {
     pub cluster: String,
     #[serde(serialize_with = "lowercase")]

@@ -1,7 +1,7 @@
 //! A lease: acquired, confirmed before each change, released.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use nix::time::{ClockId, clock_gettime};
@@ -13,6 +13,7 @@ use super::lease_state::{ALONE, DOUBTED, HOLDER, Judged, RELEASED, SEEN, WITHDRA
 use super::no_store::NoStore;
 use super::{Held, Holder, LeaseState, Lost, Store};
 use crate::cancel::unless_cancelled;
+use crate::timestamp;
 
 /// How long a confirmation is valid. A change that was not begun within this time is not begun.
 pub const WINDOW: Duration = Duration::from_secs(10);
@@ -197,7 +198,7 @@ impl<'a> Lease<'a> {
     ) -> anyhow::Result<()> {
         const ATTEMPT: &str = "taking the deployment";
         let (store, number) = (self.store, self.number);
-        let mut named = store.holder(what, unix());
+        let mut named = store.holder(what, timestamp::now());
         if let Some(process) = &mut named.process {
             process.attempt = Some(self.attempt.number());
         }
@@ -312,7 +313,7 @@ impl<'a> Lease<'a> {
             }
             due
         };
-        if show && let Err(error) = self.store.write(self.number, SEEN, &unix().to_string()).await {
+        if show && let Err(error) = self.store.write(self.number, SEEN, &timestamp::now().to_string()).await {
             log::debug!("renewing the lease: {error:#}");
         }
         Ok(LeaseCheck::Ours)
@@ -397,10 +398,6 @@ async fn held(store: &dyn Store, number: u64) -> Held {
 /// confirmation look fresh (clock_gettime(2), CLOCK_BOOTTIME).
 fn boot_time() -> Duration {
     clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
-}
-
-fn unix() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 #[cfg(test)]

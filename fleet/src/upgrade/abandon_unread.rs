@@ -9,7 +9,6 @@ use super::abandoned_unread::AbandonedUnread;
 use super::act::{held, withdrawn};
 use super::deployment::Deployment;
 use super::guarded_nodes::GuardedNodes;
-use super::journal;
 use super::nodes::Nodes;
 use super::notice::Notice;
 use super::offline_nodes::OfflineNodes;
@@ -21,6 +20,7 @@ use crate::engine::{GuardedHypervisor, Reason};
 use crate::hypervisor::Vm;
 use crate::lease::{Lease, TakeOver};
 use crate::nodes::clean;
+use crate::timestamp;
 
 /// The state of an upgrade of which nothing can be read.
 enum Unread {
@@ -54,7 +54,7 @@ impl Deployment<'_> {
                 self.tell(&Notice::Done { note });
             }
             let reason = Reason::new(reason::ASKED, words);
-            let end = AbandonedUnread { at: journal::now(), lease: hold.number(), unread: number, reason, notes };
+            let end = AbandonedUnread { at: timestamp::now(), lease: hold.number(), unread: number, reason, notes };
             end.write(&hold).await?;
             Ok(end)
         }

@@ -3,7 +3,6 @@
 //! read. After the copy, each entry is a separate file: a write that is cut damages nothing that was kept before it.
 
 use std::collections::BTreeSet;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 
@@ -16,6 +15,7 @@ use crate::engine::Reason;
 use crate::journals::beginning;
 use crate::journals::upgrade::{self, FILE, added};
 use crate::lease::{Lease, Store};
+use crate::timestamp;
 
 pub struct Journal<'a> {
     hold: &'a Lease<'a>,
@@ -114,12 +114,7 @@ impl<'a> Journal<'a> {
 }
 
 fn entry(hold: &Lease<'_>, event: Event) -> Entry {
-    Entry { at: now(), lease: hold.number(), event }
-}
-
-/// Seconds of Unix time.
-pub(super) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+    Entry { at: timestamp::now(), lease: hold.number(), event }
 }
 
 fn line(entry: &Entry) -> anyhow::Result<String> {

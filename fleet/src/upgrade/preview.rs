@@ -12,7 +12,6 @@ use super::context::StepContext;
 use super::copies;
 use super::deployment::Deployment;
 use super::entry::{Direction, Entry, Event, Outcome};
-use super::journal;
 use super::kept_copy::DiskCopy;
 use super::offline_nodes::OfflineNodes;
 use super::order::Order;
@@ -24,6 +23,7 @@ use super::snapshot_name::before_swap;
 use super::step_error::StepError;
 use crate::cancel::{Cancelled, unless_cancelled};
 use crate::lease::{Lease, LeaseState, TakeOver, standing};
+use crate::timestamp;
 
 /// The changes that a request to an upgrade would make.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -208,7 +208,7 @@ fn turned(before: &Progress, Turn { direction, order, gone, reason }: Turn) -> E
         Direction::Forward | Direction::Commit | Direction::Abandon => BTreeSet::new(),
     };
     let event = Event::DirectionChanged { direction, only: None, order, left_out, reason };
-    Entry { at: journal::now(), lease: 0, event }
+    Entry { at: timestamp::now(), lease: 0, event }
 }
 
 /// The nodes of the steps, each once.

@@ -1,13 +1,14 @@
 //! For how long a step could not be taken. Only the time in which the step was looked at counts against a node that is
 //! away, over all commands.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::plan::Step;
 use super::progress::Progress;
 use crate::engine::Reason;
+use crate::timestamp;
 
 /// How a run does with its next step.
 #[derive(Debug, Default)]
@@ -41,8 +42,7 @@ impl StepDeadline {
         } else {
             let (looked, at) = progress.looked(step).unwrap_or((0, u64::MAX));
             self.looked = Duration::from_secs(looked);
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-            Duration::from_secs(now.saturating_sub(at))
+            Duration::from_secs(timestamp::now().saturating_sub(at))
         };
         self.looked += passed.min(most);
         self.last = Some(Instant::now());

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::cluster::{Wait, require_cluster};
-use crate::confirm::deletion;
+use crate::confirm::announced;
 use crate::control::{
     Cell, Change, Control, DryRunReport, Look, NamespaceArgs, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter,
     age, candidates, lines, name, read, table, text,
@@ -352,7 +352,7 @@ fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
         text(&pool, "/spec/clusterRef/name"),
         control.place()
     );
-    deletion("pool", name, confirm.as_deref(), &going, until.output)?;
+    announced("pool", name, confirm.as_deref(), &going, until.output)?;
     control.delete(pools(namespace), name, uid, false)?;
     Waiter::new(until).until_gone(&format!("the pool {name}"), || {
         let pool = control.get(pools(namespace), name)?.filter(|pool| text(pool, "/metadata/uid") == uid);

@@ -30,6 +30,15 @@ use clap::Args;
 use crate::output::Output;
 use crate::work::TimeoutArgs;
 
+/// The options of a list of objects without a namespace.
+#[derive(Args)]
+pub struct ListArgs {
+    #[command(flatten)]
+    pub output: Output,
+    #[command(flatten)]
+    pub at: ControlClusterArgs,
+}
+
 /// The namespace, and the control cluster.
 #[derive(Args)]
 pub struct NamespaceArgs {

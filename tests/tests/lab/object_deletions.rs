@@ -60,7 +60,7 @@ impl Requests<'_> {
     }
 }
 
-fn refused(what: &str, answer: anyhow::Result<String>, policy: &str, words: &str) {
+pub fn refused(what: &str, answer: anyhow::Result<String>, policy: &str, words: &str) {
     match answer {
         Ok(answer) => panic!("{what}: it was done: {answer}"),
         Err(error) => {

@@ -7,6 +7,8 @@ use lab::obtain;
 use scenarios::api_server::ApiServer;
 use serde_json::{Value, json};
 
+use crate::object_deletions;
+
 /// The account of the requests.
 const ACCOUNT: &str = "--as=system:serviceaccount:kaas-system:kaas-controller";
 /// The policy that refuses.
@@ -47,13 +49,7 @@ fn secret(name: &str, type_: &str, metadata: &Value) -> Value {
 }
 
 fn refused(what: &str, answer: anyhow::Result<String>, words: &str) {
-    match answer {
-        Ok(answer) => panic!("{what}: it was done: {answer}"),
-        Err(error) => {
-            let said = format!("{error:#}");
-            assert!(said.contains(POLICY) && said.contains(words), "{what}: {words:?} is not in {said:?}");
-        }
-    }
+    object_deletions::refused(what, answer, POLICY, words);
 }
 
 fn taken(what: &str, answer: anyhow::Result<String>) {

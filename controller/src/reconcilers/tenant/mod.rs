@@ -11,7 +11,7 @@ use kube::runtime::controller::Action;
 
 use super::{IN_USE, tenants, tolerant};
 use crate::context::{Attempt, Context, ReconcileError};
-use crate::decisions::{Offer, joined, missing_names, tenant_of};
+use crate::decisions::{Offer, joined, missing_names, namespaces_of};
 use crate::objects::{IPPool, NodeImage, Provider, Tenant, TenantCluster, TenantReason, TenantStatus, VMClass, set};
 use crate::reach::kinds::full_name;
 use crate::reach::{Objects, kinds};
@@ -31,10 +31,7 @@ pub async fn reconcile(tenant: Arc<Tenant>, context: Arc<Context>) -> Result<Act
         return Ok(Action::await_change());
     }
     let all = tenants(objects).await?;
-    let is_own =
-        |namespace: &str| tenant_of(&all, namespace).is_some_and(|own| own.metadata.uid == tenant.metadata.uid);
-    let (held, taken): (Vec<String>, Vec<String>) =
-        tenant.spec.namespaces.iter().cloned().partition(|namespace| is_own(namespace));
+    let (held, taken) = namespaces_of(&all, &tenant);
     let user = if is_leaving { user(objects, &held).await? } else { None };
     if is_leaving && user.is_none() {
         kinds::remove_finalizer(objects, &*tenant, IN_USE).await.attempting("letting the Tenant go")?;

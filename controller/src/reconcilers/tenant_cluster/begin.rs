@@ -332,8 +332,7 @@ impl Reconciler<'_> {
             held: held.clone(),
             comes_first: false,
         };
-        let pool = around.provider.as_ref().and_then(|provider| pool_of_nodes(cluster, provider, &around.pools));
-        let Some(pool) = pool else {
+        let Some(pool) = around.pool_of_nodes(cluster) else {
             let words = "the network of the control-plane nodes has no IPPool";
             return Ok(none(Obstacle::new(TenantClusterReason::ReferenceMissing, words)));
         };
@@ -515,12 +514,11 @@ pub(in crate::reconcilers) fn node_settings<'a>(
     resolved: &'a Resolved,
     nodes: &'a [ControlNode],
 ) -> Option<NodeSettings<'a>> {
-    let pool = pool_of_nodes(cluster, around.provider.as_ref()?, &around.pools)?;
     Some(NodeSettings {
         cluster,
         resolved,
         nodes,
-        pool: &pool.spec,
+        pool: &around.pool_of_nodes(cluster)?.spec,
         secrets: &around.secrets,
         controllers: &around.controllers,
     })

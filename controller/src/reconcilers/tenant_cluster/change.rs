@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
-use super::settings::{PendingSettings, is_open};
+use super::settings::{PendingSettings, is_open_configure};
 use super::upgrade::{UpgradeContext, kubernetes_options, swap_options, target};
 use super::{JUDGING, Reconciler, Round};
 use crate::context::{Attempt, ReconcileError};
@@ -137,10 +137,8 @@ impl ChangeInputs {
         let swap = last_swap(&self.operations);
         // A running upgrade of Kubernetes comes first, even if another version is wanted now.
         let wanted = raise_name(cluster, &cluster.spec.version);
-        let is_raising = |operation: &&Operation| {
-            let outcome = operation.status.as_ref().and_then(|status| status.outcome.as_ref());
-            operation.spec.kind == OperationKind::KubernetesUpgrade && outcome.is_none()
-        };
+        let is_raising =
+            |operation: &&Operation| operation.spec.kind == OperationKind::KubernetesUpgrade && !operation.has_ended();
         let named = || self.operations.iter().find(|operation| operation.name_any() == wanted);
         let raise = self.operations.iter().find(is_raising).or_else(named);
         let seen = ObservedCluster {
@@ -162,7 +160,7 @@ impl ChangeInputs {
         let known = [swap, raise].into_iter().flatten().map(ResourceExt::name_any).collect::<Vec<_>>();
         let other = self.operations.iter().find(|it| asked(it).is_some() && !known.contains(&it.name_any()));
         let change = match other {
-            Some(other) if is_open(other) => {
+            Some(other) if is_open_configure(other) => {
                 let words = "it takes no requests: set the former settings in the TenantCluster".to_owned();
                 Change::Answer(other.name_any(), Some(words))
             }

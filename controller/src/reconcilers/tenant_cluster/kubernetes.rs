@@ -7,10 +7,9 @@ use kube::ResourceExt;
 use super::change::is_done;
 use super::upgrade::{RESUME, Task, UpgradeContext, UpgradeResult, kubernetes_options};
 use super::{Round, StepOutcome, WAITING};
-use crate::context::{Attempt, ReconcileError};
-use crate::decisions::{CLUSTER, lowest_minor, raise_name};
-use crate::objects::{Machine, Operation, OperationKind, OperationReason, OperationSpec, PlannedStep, TenantCluster};
-use crate::reach::{Failure, kinds};
+use crate::context::ReconcileError;
+use crate::decisions::{lowest_minor, operation_of, raise_name};
+use crate::objects::{Machine, Operation, OperationKind, OperationReason, PlannedStep, TenantCluster};
 
 impl Round<'_> {
     /// Upgrades control-plane nodes to a minor version of Kubernetes.
@@ -23,11 +22,7 @@ impl Round<'_> {
         let Self { cluster, machines, .. } = *self;
         let name = raise_name(cluster, &to.to_string());
         let made = raise_of(cluster, machines, to, &name);
-        match kinds::create(self.objects, &made).await {
-            Ok(_) | Err(Failure::Exists) => {}
-            Err(failure) => return Err(failure).attempting("making an Operation"),
-        }
-        self.note(cluster, &[], |status| status.operation = Some(name.clone())).await?;
+        self.create_operation(&made).await?;
         let begun =
             [(OperationReason::Running, format!("to Kubernetes {to}")), (OperationReason::NotEnded, String::new())];
         self.note_operation(&name, &begun, |status| status.outcome = None).await?;
@@ -42,12 +37,8 @@ impl Round<'_> {
         match done {
             UpgradeResult::Raised => {
                 self.pin_minor(machines, to).await?;
-                let steps = i32::try_from(made.spec.steps.len()).unwrap_or(i32::MAX);
-                let said = [(OperationReason::Ended, "done".to_owned()), (OperationReason::Done, String::new())];
-                self.note_operation(&name, &said, |status| {
-                    (status.step, status.steps_done, status.outcome) = (None, steps, Some("done".to_owned()));
-                })
-                .await?;
+                let (done, steps) = ((OperationReason::Done, String::new()), made.spec.steps.len());
+                self.end_operation(Some(&name), "done", done, steps).await?;
                 Ok(StepOutcome::RequeueNow)
             }
             UpgradeResult::GaveUp(words) => {
@@ -70,11 +61,7 @@ fn raise_of(cluster: &TenantCluster, machines: &[Machine], to: Minor, name: &str
     let snapshot = PlannedStep { action: "snapshot".to_owned(), node: None };
     let from = lowest_minor(machines).map(|minor| minor.to_string());
     let steps = std::iter::once(snapshot).chain(machines.iter().map(node)).collect();
-    let generation = cluster.metadata.generation.unwrap_or(1);
-    let all = OperationSpec::of(&cluster.name_any(), OperationKind::KubernetesUpgrade, generation, steps);
-    let spec = OperationSpec { from_version: from, to_version: Some(to.to_string()), ..all };
-    let mut operation = Operation::new(name, spec);
-    operation.metadata.namespace = cluster.namespace();
-    operation.metadata.labels = Some([(CLUSTER.to_owned(), cluster.name_any())].into());
+    let mut operation = operation_of(cluster, name, OperationKind::KubernetesUpgrade, steps);
+    (operation.spec.from_version, operation.spec.to_version) = (from, Some(to.to_string()));
     operation
 }

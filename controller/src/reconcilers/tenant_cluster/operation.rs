@@ -27,6 +27,15 @@ impl Round<'_> {
         found.attempting("reading an Operation")
     }
 
+    /// Creates an Operation unless it exists, and names it in the status of the cluster.
+    pub(super) async fn create_operation(&self, made: &Operation) -> Result<(), ReconcileError> {
+        match kinds::create(self.objects, made).await {
+            Ok(_) | Err(Failure::Exists) => {}
+            Err(failure) => return Err(failure).attempting("making an Operation"),
+        }
+        self.note(self.cluster, &[], |status| status.operation = Some(made.name_any())).await
+    }
+
     /// Writes conditions and other changes of an Operation's status. Without a change there is no request.
     pub(super) async fn note_operation(
         &self,
@@ -53,6 +62,23 @@ impl Round<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Ends an Operation, if one is open, after so many steps.
+    pub(super) async fn end_operation(
+        &self,
+        operation: Option<&str>,
+        outcome: &str,
+        succeeded: (OperationReason, String),
+        done: usize,
+    ) -> Result<(), ReconcileError> {
+        let Some(name) = operation else { return Ok(()) };
+        let done = i32::try_from(done).unwrap_or(i32::MAX);
+        let said = [(OperationReason::Ended, outcome.to_owned()), succeeded];
+        self.note_operation(name, &said, |status| {
+            (status.step, status.steps_done, status.outcome) = (None, done, Some(outcome.to_owned()));
+        })
+        .await
     }
 
     /// Writes the progress of a swap; or, for an upgrade of Kubernetes, that it is paused.

@@ -17,12 +17,12 @@ use super::fleet_run::DeployResult;
 use super::own_nodes::{ClusterAccess, nodes};
 use super::{Round, STUCK, StepOutcome, WAITING};
 use crate::context::{Attempt, ReconcileError};
-use crate::decisions::{CLUSTER, OperationPhase, ReplacementInputs, ReplacementStep, joined, lost_node, noted};
+use crate::decisions::{OperationPhase, ReplacementInputs, ReplacementStep, joined, lost_node, noted, operation_of};
 use crate::objects::{
-    HOST_IS_OFF, JournalEntry, NodeRepair, Operation, OperationKind, OperationReason, OperationSpec, OperationStatus,
-    PlannedStep, REPLACE_NODE, TenantCluster,
+    HOST_IS_OFF, JournalEntry, NodeRepair, Operation, OperationKind, OperationReason, OperationStatus, PlannedStep,
+    REPLACE_NODE, TenantCluster,
 };
-use crate::reach::{Failure, kinds};
+use crate::reach::kinds;
 use crate::reconcilers::tolerant;
 
 /// One cluster at a time counts the others that replace a node, and notes that it does.
@@ -64,7 +64,7 @@ impl Round<'_> {
         };
         // An open Operation may move the node's data disk, and ends or is abandoned first.
         let is_paused = self.pause_reason(cluster).await?.is_some();
-        if is_paused || self.operations(cluster).await?.iter().any(is_open) {
+        if is_paused || self.operations(cluster).await?.iter().any(is_other_open) {
             return Ok(LostNodeResult::None);
         }
         let is_known = seen.nodes.iter().any(|node| node.name == lost.name);
@@ -270,18 +270,15 @@ impl Round<'_> {
             return Ok(found.name_any());
         }
         self.remove_ended(&operations, OperationKind::ReplaceNode).await?;
-        let made = operation(cluster, node);
-        match kinds::create(self.objects, &made).await {
-            Ok(_) | Err(Failure::Exists) => {}
-            Err(failure) => return Err(failure).attempting("making an Operation"),
-        }
-        let name = made.name_any();
+        let step = |action: &str| PlannedStep { action: action.to_owned(), node: Some(node.to_owned()) };
+        let name = format!("{}-{}", cluster.name_any(), Uuid::new_v4());
+        let made = operation_of(cluster, &name, OperationKind::ReplaceNode, STEPS.map(step).to_vec());
         let (now, said) = (
             self.clock.time(),
             [(OperationReason::Running, node.to_owned()), (OperationReason::NotEnded, String::new())],
         );
+        self.create_operation(&made).await?;
         self.note_operation(&name, &said, |status| add_entry(status, "begun", 0, node, Vec::new(), &now)).await?;
-        self.note(cluster, &[], |status| status.operation = Some(name.clone())).await?;
         Ok(name)
     }
 
@@ -327,23 +324,19 @@ fn is_replacing(cluster: &TenantCluster, now: &Time) -> bool {
     !cluster.spec.paused && started.is_some_and(is_recent)
 }
 
-fn has_not_ended(operation: &Operation) -> bool {
-    operation.status.as_ref().is_none_or(|status| status.outcome.is_none())
-}
-
 /// Whether another change of the control-plane nodes is open. A swap that was created and never begun has no journal.
-fn is_open(operation: &Operation) -> bool {
+fn is_other_open(operation: &Operation) -> bool {
     let has_begun = operation.status.as_ref().is_some_and(|status| !status.entries.is_empty());
     match operation.spec.kind {
-        OperationKind::ImageSwap => has_begun && has_not_ended(operation),
-        OperationKind::KubernetesUpgrade => has_not_ended(operation),
+        OperationKind::ImageSwap => has_begun && !operation.has_ended(),
+        OperationKind::KubernetesUpgrade => !operation.has_ended(),
         // A change of settings waits for all nodes, and continues afterwards.
         OperationKind::Configure | OperationKind::ReplaceNode => false,
     }
 }
 
 fn is_open_replacement(operation: &Operation) -> bool {
-    operation.spec.kind == OperationKind::ReplaceNode && has_not_ended(operation)
+    operation.spec.kind == OperationKind::ReplaceNode && !operation.has_ended()
 }
 
 /// Adds the present state of a replacement to the journal of its Operation.
@@ -378,18 +371,6 @@ fn add_entry(
     }
     status.steps_done = i32::try_from(done).unwrap_or(i32::MAX);
     status.step = STEPS.get(done).map(|step| format!("{step} {node}"));
-}
-
-/// The Operation of a replacement.
-fn operation(cluster: &TenantCluster, node: &str) -> Operation {
-    let step = |action: &str| PlannedStep { action: action.to_owned(), node: Some(node.to_owned()) };
-    let generation = cluster.metadata.generation.unwrap_or(1);
-    let steps = STEPS.map(step).to_vec();
-    let spec = OperationSpec::of(&cluster.name_any(), OperationKind::ReplaceNode, generation, steps);
-    let mut operation = Operation::new(&format!("{}-{}", cluster.name_any(), Uuid::new_v4()), spec);
-    operation.metadata.namespace = cluster.namespace();
-    operation.metadata.labels = Some([(CLUSTER.to_owned(), cluster.name_any())].into());
-    operation
 }
 
 #[cfg(test)]

@@ -21,14 +21,11 @@ use super::own_nodes::nodes;
 use super::{Round, STUCK, WAITING};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
-    AskedNode, CLUSTER, ClaimStep, ClusterCondition, Obstacle, SettingsStep, further_vips, is_bounded, next_claim,
-    next_setting, node_settings_hashes, pending_settings, tenant_of, with_present_vips,
+    AskedNode, ClaimStep, ClusterCondition, Obstacle, SettingsStep, further_vips, is_bounded, next_claim, next_setting,
+    node_settings_hashes, operation_of, pending_settings, service_vips, tenant_of, with_present_vips,
 };
-use crate::objects::{
-    Operation, OperationKind, OperationReason, OperationSpec, PlannedStep, PoolAddress, Purpose, Resolved,
-    TenantCluster, TenantClusterReason,
-};
-use crate::reach::{Failure, claim, kinds};
+use crate::objects::{Operation, OperationKind, OperationReason, PlannedStep, Resolved, TenantClusterReason};
+use crate::reach::{claim, kinds};
 
 /// How many ended Operations of a type are kept.
 const KEPT: usize = 10;
@@ -80,7 +77,7 @@ impl Round<'_> {
         let pinned = cluster.resolved().cloned().unwrap_or_default();
         let versions = self.named_secrets(cluster).await?.1.versions;
         let fields = pending_settings(spec, &versions, &pinned.node_settings).join(", ");
-        let operation = all.iter().find(|it| is_open(it)).map(ResourceExt::name_any);
+        let operation = all.iter().find(|it| is_open_configure(it)).map(ResourceExt::name_any);
         let operation = operation.as_deref();
         if fields.is_empty() && operation.is_none() {
             let applied = node_settings_hashes(spec, &versions);
@@ -133,7 +130,7 @@ impl Round<'_> {
         Ok(match next_setting(&asked, operation.is_some()) {
             SettingsStep::Done => {
                 self.note_applied(&node_settings_hashes(spec, &versions)).await?;
-                self.end(operation, "done", (OperationReason::Done, String::new()), asked.len()).await?;
+                self.end_operation(operation, "done", (OperationReason::Done, String::new()), asked.len()).await?;
                 Recorded
             }
             SettingsStep::Wait(words) => {
@@ -151,7 +148,7 @@ impl Round<'_> {
                 Pending(PendingSettings::blocked(Obstacle::new(ImageUnsuitable, about(&fields, &words)), operation))
             }
             SettingsStep::Refused(words) => {
-                self.end(operation, "refused", (OperationReason::Refused, words.clone()), 0).await?;
+                self.end_operation(operation, "refused", (OperationReason::Refused, words.clone()), 0).await?;
                 let words = about(&fields, &format!("{words}. All nodes keep their former settings"));
                 Pending(PendingSettings::new(SettingsRefused, words, None))
             }
@@ -188,29 +185,28 @@ impl Round<'_> {
         pinned: &Resolved,
     ) -> Result<Result<bool, Obstacle>, ReconcileError> {
         let seen = self.objects.in_use(None).await.attempting("looking for PoolAddresses")?;
-        let own = seen.of(self.cluster.metadata.uid.as_deref());
+        let mut own = seen.of(self.cluster.metadata.uid.as_deref());
         let claims = match further_vips(self.cluster, &own) {
             Ok(claims) => claims,
             Err(obstacle) => return Ok(Err(obstacle)),
         };
-        let next = match next_claim(&claims, &around.pools, seen.specs(), 0) {
+        let has_claimed = match next_claim(&claims, &around.pools, seen.specs(), 0) {
             Err(obstacle) => return Ok(Err(obstacle)),
             Ok(ClaimStep::Make(address, _)) => {
-                if let Some(obstacle) = self.denied_vips(around, &own, claims.len()).await? {
+                if let Some(obstacle) = self.denied_vips(around, (service_vips(&own).len(), claims.len())).await? {
                     return Ok(Err(obstacle));
                 }
                 claim(self.objects, &address).await.attempting("claiming an address")?;
-                Some(address)
+                own.push(*address);
+                true
             }
-            Ok(ClaimStep::Has(_)) => None,
+            Ok(ClaimStep::Has(_)) => false,
         };
-        let has: Vec<&PoolAddress> = own.iter().chain(next.as_deref()).collect();
-        let mut vips: Vec<_> = has.into_iter().filter(|it| it.spec.claimant.purpose == Purpose::ServiceVip).collect();
-        vips.sort_by_key(|it| it.spec.claimant.index);
-        let further = vips.iter().map(|it| &it.spec.address).filter(|address| !pinned.service_vips.contains(address));
+        let vips = service_vips(&own);
+        let further = vips.iter().map(|vip| &vip.address).filter(|address| !pinned.service_vips.contains(address));
         let all: Vec<String> = pinned.service_vips.iter().chain(further).cloned().collect();
         if all == pinned.service_vips {
-            return Ok(Ok(next.is_some()));
+            return Ok(Ok(has_claimed));
         }
         self.note(self.cluster, &[], |status| {
             if let Some(resolved) = &mut status.resolved {
@@ -221,22 +217,20 @@ impl Round<'_> {
         Ok(Ok(true))
     }
 
-    /// Why the cluster may not claim so many further addresses for Services: by what its namespace may use, by the Tenant's quota
-    /// or by the Provider's limits.
+    /// Why the cluster may not claim further addresses for Services: by what its namespace may use, by the Tenant's quota or by the
+    /// Provider's limits. The numbers are those that it has, and the further ones.
     async fn denied_vips(
         &self,
         around: &References,
-        own: &[PoolAddress],
-        further: usize,
+        numbers: (usize, usize),
     ) -> Result<Option<Obstacle>, ReconcileError> {
         let denied = denying(&around.obstacles);
         let namespace = self.cluster.namespace().unwrap_or_default();
         let tenant = tenant_of(&around.tenants, &namespace);
         let bounding = around.provider.as_ref().filter(|provider| denied.is_none() && is_bounded(provider, tenant));
         let Some(provider) = bounding else { return Ok(denied) };
-        let held = own.iter().filter(|it| it.spec.claimant.purpose == Purpose::ServiceVip).count();
         let inventory = self.objects.inventory().await.attempting("looking at what clusters have")?;
-        Ok(inventory.denied_vips(provider, self.cluster, (held, further)))
+        Ok(inventory.denied_vips(provider, self.cluster, numbers))
     }
 
     /// The answers of all control-plane nodes to a dry run.
@@ -293,8 +287,7 @@ impl Round<'_> {
 
     /// Removes the oldest ended Operations of a type, before another one is created.
     pub(super) async fn remove_ended(&self, all: &[Operation], kind: OperationKind) -> Result<(), ReconcileError> {
-        let has_ended = |it: &&Operation| it.status.as_ref().is_some_and(|status| status.outcome.is_some());
-        let mut ended: Vec<&Operation> = all.iter().filter(|it| it.spec.kind == kind).filter(has_ended).collect();
+        let mut ended: Vec<&Operation> = all.iter().filter(|it| it.spec.kind == kind && it.has_ended()).collect();
         ended.sort_by_key(|it| std::cmp::Reverse((it.creation_timestamp(), it.name_any())));
         for outlived in ended.iter().skip(KEPT - 1) {
             kinds::delete(self.objects, *outlived).await.attempting("removing an Operation that has ended long ago")?;
@@ -310,32 +303,12 @@ impl Round<'_> {
         fields: &str,
     ) -> Result<String, ReconcileError> {
         self.remove_ended(all, OperationKind::Configure).await?;
-        let made = operation_of(self.cluster, self.clock.time().0.as_second(), asked);
-        let name = made.name_any();
-        match kinds::create(self.objects, &made).await {
-            Ok(_) | Err(Failure::Exists) => {}
-            Err(failure) => return Err(failure).attempting("making an Operation"),
-        }
-        self.note(self.cluster, &[], |status| status.operation = Some(name.clone())).await?;
+        let step = |node: &AskedNode| PlannedStep { action: "configure".to_owned(), node: Some(node.name.clone()) };
+        let name = format!("{}-configure-{}", self.cluster.name_any(), self.clock.time().0.as_second());
+        let steps = asked.iter().map(step).collect();
+        self.create_operation(&operation_of(self.cluster, &name, OperationKind::Configure, steps)).await?;
         log::info!("{}: its control-plane nodes get other settings: {fields}", self.cluster.name_any());
         Ok(name)
-    }
-
-    /// Ends the Operation, if one is open.
-    async fn end(
-        &self,
-        operation: Option<&str>,
-        outcome: &str,
-        succeeded: (OperationReason, String),
-        done: usize,
-    ) -> Result<(), ReconcileError> {
-        let Some(name) = operation else { return Ok(()) };
-        let done = i32::try_from(done).unwrap_or(i32::MAX);
-        let said = [(OperationReason::Ended, outcome.to_owned()), succeeded];
-        self.note_operation(name, &said, |status| {
-            (status.step, status.steps_done, status.outcome) = (None, done, Some(outcome.to_owned()));
-        })
-        .await
     }
 }
 
@@ -351,25 +324,9 @@ fn about(fields: &str, words: &str) -> String {
     if fields.is_empty() { words.to_owned() } else { format!("{fields}: {words}") }
 }
 
-fn is_configure(operation: &Operation) -> bool {
-    operation.spec.kind == OperationKind::Configure
-}
-
 /// Whether an Operation changes settings and has not ended.
-pub(super) fn is_open(operation: &Operation) -> bool {
-    is_configure(operation) && operation.status.as_ref().is_none_or(|status| status.outcome.is_none())
-}
-
-/// The Operation that changes settings of control-plane nodes, begun at this second of Unix time.
-fn operation_of(cluster: &TenantCluster, begun: i64, asked: &[AskedNode]) -> Operation {
-    let step = |node: &AskedNode| PlannedStep { action: "configure".to_owned(), node: Some(node.name.clone()) };
-    let name = cluster.name_any();
-    let generation = cluster.metadata.generation.unwrap_or(1);
-    let spec = OperationSpec::of(&name, OperationKind::Configure, generation, asked.iter().map(step).collect());
-    let mut operation = Operation::new(&format!("{name}-configure-{begun}"), spec);
-    operation.metadata.namespace = cluster.namespace();
-    operation.metadata.labels = Some([(CLUSTER.to_owned(), name)].into());
-    operation
+pub(super) fn is_open_configure(operation: &Operation) -> bool {
+    operation.spec.kind == OperationKind::Configure && !operation.has_ended()
 }
 
 #[cfg(test)]

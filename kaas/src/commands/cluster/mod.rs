@@ -29,7 +29,7 @@ use self::cluster_state::{ClusterState, may_be_tried_again};
 pub use self::describe::ObjectTree;
 pub use self::kubeconfig::WrittenKubeconfig;
 use self::reapply::check_reapply;
-use crate::confirm::deletion;
+use crate::confirm::announced;
 use crate::control::{Change, Control, DryRunReport, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, text};
 use crate::output::{object, objects};
 
@@ -310,7 +310,7 @@ fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
         return objects.deletion().report(until.output);
     }
     let going = going(&known, namespace, control.place());
-    deletion("cluster", name, confirm.as_deref(), &going, until.output)?;
+    announced("cluster", name, confirm.as_deref(), &going, until.output)?;
     note(name.as_str().into())?;
     if let Err(error) = control.delete(clusters, name, uid, false) {
         // Otherwise a later deletion by mistake would need no confirmation.

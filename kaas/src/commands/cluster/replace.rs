@@ -4,11 +4,11 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use controller::objects::{HOST_IS_OFF, REPLACE_NODE};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::arguments::ReplaceNode;
 use super::{Wait, require_cluster};
-use crate::confirm::deletion;
+use crate::confirm::announced;
 use crate::control::{Change, DryRunReport, ResourcePath, text};
 
 /// How long the controller may take to hear a request. Until then the conditions may be older than the request.
@@ -27,16 +27,11 @@ pub(super) fn replace_node(arguments: &ReplaceNode) -> anyhow::Result<ExitCode> 
     let part = json!({"metadata": {"uid": known.cluster["metadata"]["uid"], "annotations": annotations}});
     if *dry_run {
         control.patch(clusters, name, "", &part, true)?;
-        let field = |annotation: &str| format!(".metadata.annotations[{annotation:?}]");
-        let fields = [field(REPLACE_NODE), field(HOST_IS_OFF)];
-        let of = |object: &Value, annotation: &str| object["metadata"]["annotations"][annotation].clone();
-        let values = [REPLACE_NODE, HOST_IS_OFF].map(|it| (of(&known.cluster, it), of(&part, it)));
-        let changes: Vec<Change<'_>> = fields
-            .iter()
-            .zip(&values)
-            .filter(|(_, (_, new))| !new.is_null())
-            .map(|(field, (old, new))| Change { field, old, new })
-            .collect();
+        let [old, new] = [&known.cluster, &part].map(|object| &object["metadata"]["annotations"]);
+        let named = [REPLACE_NODE, HOST_IS_OFF].map(|it| (it, format!(".metadata.annotations[{it:?}]")));
+        let given = named.iter().filter(|(it, _)| !new[*it].is_null());
+        let changes: Vec<Change<'_>> =
+            given.map(|(it, field)| Change { field, old: &old[*it], new: &new[*it] }).collect();
         return DryRunReport::default().changes("TenantCluster", &known.cluster, &changes).report(until.output);
     }
     let going = format!(
@@ -45,7 +40,7 @@ pub(super) fn replace_node(arguments: &ReplaceNode) -> anyhow::Result<ExitCode> 
          stays.\nThe control cluster is {}.",
         control.place()
     );
-    deletion("node", node, confirm.as_deref(), &going, until.output)?;
+    announced("node", node, confirm.as_deref(), &going, until.output)?;
     let before = text(&known.cluster, "/status/operation").to_owned();
     control.patch(clusters, name, "", &part, false)?;
     let asked = Instant::now();

@@ -10,12 +10,12 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::confirm::deletion;
+use crate::confirm::announced;
 use crate::control::{
-    Cell, Control, ControlClusterArgs, DryRunReport, Look, NODE_IMAGES, Rejected, ResourcePath, WaitArgs, WaitResult,
-    Waiter, age, candidates, name, table, text,
+    Cell, Control, ControlClusterArgs, DryRunReport, ListArgs, Look, NODE_IMAGES, Rejected, ResourcePath, WaitArgs,
+    WaitResult, Waiter, age, candidates, name, table, text,
 };
-use crate::output::{Output, objects};
+use crate::output::objects;
 use crate::styled::Text;
 
 /// Commands on images of tenant nodes.
@@ -26,19 +26,10 @@ pub enum Image {
     Push(push::Push),
     /// List the NodeImages of a control cluster
     #[command(after_help = "Example: `kaas image list`")]
-    List(List),
+    List(ListArgs),
     /// Delete a NodeImage once no cluster uses it. Its templates stay in the vCenter
     #[command(after_help = "Example: `kaas image delete kaas-tenant-0.1.0`")]
     Delete(Delete),
-}
-
-/// The options of `list`.
-#[derive(Args)]
-pub struct List {
-    #[command(flatten)]
-    output: Output,
-    #[command(flatten)]
-    at: ControlClusterArgs,
 }
 
 /// The options of `delete`.
@@ -76,7 +67,7 @@ pub struct Images<'a> {
     images: &'a [Value],
 }
 
-fn list(arguments: &List) -> anyhow::Result<()> {
+fn list(arguments: &ListArgs) -> anyhow::Result<()> {
     let images = arguments.at.open()?.list(NODE_IMAGES)?;
     arguments.output.result(&Images { images: &images }, || listed(&images, SystemTime::now()))
 }
@@ -113,7 +104,7 @@ fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
         "The NodeImage {name} is deleted. Its templates stay in the vCenter.\nThe control cluster is {}.",
         control.place()
     );
-    deletion("NodeImage", name, confirm.as_deref(), &going, until.output)?;
+    announced("NodeImage", name, confirm.as_deref(), &going, until.output)?;
     control.delete(NODE_IMAGES, name, uid, false)?;
     Waiter::new(until).until_gone(&format!("the NodeImage {name}"), || {
         let image = control.get(NODE_IMAGES, name)?.filter(|image| text(image, "/metadata/uid") == uid);

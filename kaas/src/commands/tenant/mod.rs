@@ -12,10 +12,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::confirm::deletion;
+use crate::confirm::announced;
 use crate::control::{
-    self, Cell, Control, ControlClusterArgs, DryRunReport, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter,
-    age, candidates, conditions, lines, name, read, table, text,
+    self, Cell, Control, ControlClusterArgs, DryRunReport, ListArgs, Look, Rejected, ResourcePath, WaitArgs,
+    WaitResult, Waiter, age, candidates, conditions, lines, name, read, table, text,
 };
 use crate::output::{Output, objects, result};
 use crate::styled::Text;
@@ -31,7 +31,7 @@ pub enum Tenant {
     Get(Get),
     /// List the Tenants
     #[command(after_help = "Example: `kaas tenant list`")]
-    List(List),
+    List(ListArgs),
     /// Delete a Tenant without clusters, after a confirmation. Its networks and pools are then open to other namespaces
     #[command(after_help = "Example: `kaas tenant delete blue`")]
     Delete(Delete),
@@ -61,15 +61,6 @@ pub struct Get {
     /// Name of the Tenant
     #[arg(value_parser = name, add = candidates::tenants())]
     name: String,
-    #[command(flatten)]
-    output: Output,
-    #[command(flatten)]
-    at: ControlClusterArgs,
-}
-
-/// The options of `list`.
-#[derive(Args)]
-pub struct List {
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
@@ -173,7 +164,7 @@ pub struct Tenants<'a> {
     tenants: &'a [Value],
 }
 
-fn list(arguments: &List) -> anyhow::Result<()> {
+fn list(arguments: &ListArgs) -> anyhow::Result<()> {
     let tenants = arguments.at.open()?.list(TENANTS)?;
     arguments.output.result(&Tenants { tenants: &tenants }, || listed(&tenants, SystemTime::now()))
 }
@@ -206,7 +197,7 @@ fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
          The control cluster is {}.",
         control.place()
     );
-    deletion("Tenant", name, confirm.as_deref(), &going, until.output)?;
+    announced("Tenant", name, confirm.as_deref(), &going, until.output)?;
     control.delete(TENANTS, name, uid, false)?;
     Waiter::new(until).until_gone(&format!("the Tenant {name}"), || {
         let tenant = control.get(TENANTS, name)?.filter(|tenant| text(tenant, "/metadata/uid") == uid);

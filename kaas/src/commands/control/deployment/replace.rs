@@ -7,7 +7,7 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 use contract::deployer::PrivateKey;
 use contract::node::Node;
-use fleet::control_plane::{Deploy as Deployment, DeploymentRecord, Goal, Lifecycle, PowerProof, begun};
+use fleet::control_plane::{Deploy as Deployment, DeploymentRecord, Goal, Lifecycle, begun};
 use fleet::hypervisor::PowerState;
 use fleet::nodes::{Deployer, Method};
 use fleet::upgrade::Target;
@@ -17,7 +17,7 @@ use serde::Serialize;
 use super::Run;
 use super::judge::{Resolve, ResolvedFile, judge};
 use crate::cluster_file::{ClusterBackend, ClusterFile, SiteSession};
-use crate::confirm::{ask, by_name};
+use crate::confirm::announced;
 use crate::keys::existing_deployer_key;
 use crate::output::warn;
 use crate::signals::SignalPolicy;
@@ -92,16 +92,10 @@ pub fn replace_node(arguments: &ReplaceNode) -> anyhow::Result<ExitCode> {
         work.output.result(&plan, || plan.text())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let (given, name, summary) = (arguments.confirm.clone(), node.clone(), plan.text());
-    if given.is_some() {
-        work.output.tell(&summary);
-    }
+    let (given, name, summary, output) = (arguments.confirm.clone(), node.clone(), plan.text(), work.output);
     // On a separate thread, so that Ctrl-C works while the command waits for the answer.
     site.run(SignalPolicy::AtOnce, async |_| {
-        let asked = move || {
-            let question = format!("{summary}\nType the node's name to confirm it");
-            by_name("node", &name, given.as_deref(), || ask(&question, "give the node's name with --confirm"))
-        };
+        let asked = move || announced("node", &name, given.as_deref(), &summary, output);
         tokio::task::spawn_blocking(asked).await.context("asking")?
     })?;
     let ResolvedFile { wanted, key, warnings } = judge(&file, Resolve::AllButTheSecret)?;
@@ -135,23 +129,7 @@ impl Run<'_> {
             if let Some(open) = kept.replacement.as_ref().filter(|open| open.node == node) {
                 return Ok(format!("its replacement is open, with VM {}", open.attempt));
             }
-            Ok(match deploy.proof(node).await? {
-                PowerProof::Off => "its VM is off, without its data disk".to_owned(),
-                PowerProof::Gone => "its VM and its data disk are gone".to_owned(),
-                PowerProof::Unknown { host: Some(host), .. }
-                    if !host.responds && host_is_off == Some(host.name.as_str()) =>
-                {
-                    format!("you say that the host {} is off", host.name)
-                }
-                PowerProof::Unknown { why, host } => match host.filter(|host| !host.responds) {
-                    Some(host) => bail!(
-                        "whether the VM of {node} runs is unknown: {why}\nhelp: switch the host {0} off, and give \
-                         `--host-is-off {0}`",
-                        host.name
-                    ),
-                    None => bail!("{node} is not proved lost: {why}"),
-                },
-            })
+            deploy.proof(node).await?.evidence(node, host_is_off)
         });
         looked.map_err(advised)
     }

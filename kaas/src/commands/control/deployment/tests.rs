@@ -383,23 +383,7 @@ fn remaining_disks_and_copies_are_listed_as_left() {
 /// The previous kubeconfig may expire before a failed host returns.
 #[test]
 fn waiting_cluster_writes_its_renewed_kubeconfig() {
-    let at = DeployStatus {
-        cluster: "control".to_owned(),
-        lifecycle: Lifecycle::Active,
-        image: "one".to_owned(),
-        formed: true,
-        looked: true,
-        nodes: Vec::new(),
-        left: Vec::new(),
-        doubtful: Vec::new(),
-        forgotten: Vec::new(),
-        discarded: Vec::new(),
-        copies: Vec::new(),
-        replicas: Vec::new(),
-        waits: Vec::new(),
-        done: false,
-        newer: Vec::new(),
-    };
+    let at = DeployStatus { cluster: "control".to_owned(), formed: true, looked: true, ..DeployStatus::default() };
     let ends = [
         (RunOutcome::Up(Zeroizing::new("the last".to_owned())), 0, "the last"),
         (RunOutcome::Paused(Vec::new()), 3, "one"),
