@@ -32,7 +32,7 @@ pub fn namespace_entry(cluster: &TenantCluster) -> String {
 /// An Operation of a cluster, without images, sizes and versions.
 pub fn operation_of(cluster: &TenantCluster, name: &str, kind: OperationKind, steps: Vec<PlannedStep>) -> Operation {
     let spec = OperationSpec {
-        cluster_ref: Reference::to(&cluster.name_any()),
+        cluster_ref: Reference::to(cluster.name_any()),
         kind,
         from_image: None,
         to_image: None,
