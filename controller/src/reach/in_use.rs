@@ -13,8 +13,6 @@ use tokio::time::{Instant, sleep_until};
 
 use super::failure::Failure;
 use super::kind::read;
-use super::kinds;
-use super::objects::Objects;
 use crate::objects::{PoolAddress, PoolAddressSpec};
 
 /// Time to wait before a list for further callers.
@@ -87,20 +85,6 @@ impl AddressesInUse {
 
 fn key(spec: &PoolAddressSpec) -> (&str, &str) {
     (spec.address.as_str(), spec.pool_ref.name.as_str())
-}
-
-/// Claims an address: creates its object. The kinds of a former release want the pool's name before the address. A process uses
-/// one kind of names for its whole term, so two claims of one address meet.
-///
-/// # Errors
-/// [`Failure::Exists`] if the address is in use.
-pub async fn claim(objects: &dyn Objects, address: &PoolAddress) -> Result<(), Failure> {
-    let mut address = address.clone();
-    if objects.control_cluster().has_former_kinds {
-        let name = address.metadata.name.take().unwrap_or_default();
-        address.metadata.name = Some(format!("{}-{name}", address.spec.pool_ref.name));
-    }
-    kinds::create(objects, &address).await.map(drop)
 }
 
 /// Makes one list at a time.
@@ -186,9 +170,7 @@ mod tests {
     use super::*;
     use crate::decisions::claimed;
     use crate::objects::{Claimant, Purpose};
-    use crate::reach::in_memory::InMemory;
-    use crate::reach::{ControlCluster, Fenced};
-    use crate::term::{Term, TermEnded};
+    use crate::term::TermEnded;
 
     const TAKES: Duration = Duration::from_secs(1);
 
@@ -203,18 +185,6 @@ mod tests {
             index: u32::from(last),
         };
         claimed("p", Ipv4Addr::new(10, 0, 0, last), claimant)
-    }
-
-    #[tokio::test]
-    async fn claim_uses_the_names_of_former_kinds() {
-        let api = InMemory::default();
-        for (has_former_kinds, name) in [(true, "p-10-0-0-1"), (false, "10-0-0-1")] {
-            let own = ControlCluster { has_former_kinds, ..ControlCluster::default() };
-            let fenced = Fenced::new(Arc::new(api.clone()), Term::unlimited("controller one")).of(own);
-            claim(&fenced, &object(1, "u")).await.unwrap();
-            assert!(api.names("pooladdresses").contains(&name.to_owned()), "{:?}", api.names("pooladdresses"));
-            assert!(matches!(claim(&fenced, &object(1, "v")).await, Err(Failure::Exists)));
-        }
     }
 
     /// An API server whose lists take [`TAKES`]. The only address in a list is the number of lists that had begun.

@@ -2,6 +2,7 @@
 //! room makes no decisions.
 
 mod api;
+mod claim;
 mod failure;
 mod fenced;
 #[cfg(test)]
@@ -21,9 +22,10 @@ mod usage_ledger;
 mod used_namespaces;
 
 pub use self::api::Api;
+pub use self::claim::claim;
 pub use self::failure::Failure;
 pub use self::fenced::Fenced;
-pub use self::in_use::{AddressesInUse, claim};
+pub use self::in_use::AddressesInUse;
 pub use self::infrastructure::Infrastructure;
 pub use self::left_over::clear_left_over;
 pub use self::objects::{Collection, ControlCluster, Objects, lacks_kind};

@@ -20,8 +20,9 @@ use fleet::workers::{self, Record};
 use kube::ResourceExt;
 use serde_json::json;
 
+use super::claim::claim;
 use super::failure::Failure;
-use super::in_use::{AddressesInUse, claim};
+use super::in_use::AddressesInUse;
 use super::kinds;
 use super::objects::{Collection, Objects};
 use super::store::ClusterStore;

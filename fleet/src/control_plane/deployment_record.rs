@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::replacement::{Replacement, only_data_disk};
+use super::replacement_record::Replacement;
 use crate::hypervisor::{DiskRef, Place, Stamp, Vm, VmRef};
 use crate::schema;
 use crate::upgrade::{DiskCopy, UpgradeSummary};
@@ -407,4 +407,10 @@ impl DeploymentRecord {
         }
         kept
     }
+}
+
+/// The only data disk of a VM.
+pub(super) fn only_data_disk(vm: &Vm) -> Option<&DiskRef> {
+    let mut held = vm.data_disks().map(|disk| &disk.reference);
+    held.next().filter(|_| held.next().is_none())
 }

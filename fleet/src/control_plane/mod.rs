@@ -5,8 +5,8 @@
 //! 3. [`Records`] keeps what was begun outside the cluster, each change before anything follows from it;
 //! 4. [`Deploy`] reads, decides and acts until nothing is left to do, and can be interrupted anywhere.
 //!
-//! A lost node of a formed cluster is replaced in the same rounds: `replacement.rs` decides, `replace.rs` acts, and `proof.rs`
-//! proves that its VM does not run.
+//! A lost node of a formed cluster is replaced in the same rounds: `replacement.rs` begins it, `next.rs` decides, `replace.rs`
+//! acts, and `proof.rs` proves that its VM does not run.
 //!
 //! There is no plan and no rollback: the next command reads again, and a removal removes what it finds. [`crate::hypervisor`] is
 //! the interface to the VMs' host, [`Guests`] to the new nodes, [`crate::lease`] to the right to change the deployment. Only VMs
@@ -31,6 +31,7 @@ mod reason;
 mod records;
 mod replace;
 mod replacement;
+mod replacement_record;
 mod replica;
 mod run;
 mod status;
@@ -54,7 +55,7 @@ pub use next::{Next, next};
 pub use proof::{PowerEvidence, PowerProof};
 pub use reason::{REASONS, VM_ODD};
 pub use records::{Records, authority, begun, ended_with_its_cluster};
-pub use replacement::{ATTEMPTS, Replacement};
+pub use replacement_record::{ATTEMPTS, Replacement};
 pub use replica::LeftVm;
 pub use status::{DeployStatus, NodeStatus, left_in_words};
 pub use unfinished::Unfinished;

@@ -4,7 +4,7 @@ use super::action::Action;
 use super::deployment_record::{DeploymentRecord, Lifecycle, Node};
 use super::inventory::{Found, Inventory, NodeReport, outliving};
 use super::reason;
-use super::replacement::{replaces, retires};
+use super::replacement_record::{ATTEMPTS, Replacement};
 use super::wait::Wait;
 use crate::hypervisor::{PowerState, Vm};
 use crate::nodes::clean;
@@ -201,8 +201,75 @@ fn powered(node: &Node, vm: &Vm, seen: &Inventory, next: &mut Next) {
     }
 }
 
-pub(super) fn odd_power(vm: &Vm) -> Wait {
+fn odd_power(vm: &Vm) -> Wait {
     Wait::passing(&vm.name, reason::VM_STATE, format!("its VM is {}", vm.power))
+}
+
+/// Decides for a node that is being replaced.
+fn replaces(kept: &DeploymentRecord, open: &Replacement, seen: &Inventory, next: &mut Next) {
+    let node = &open.node;
+    let is_on = |node: &Node| matches!(seen.later_vm(node), Found::Vm(vm) if vm.power == PowerState::On);
+    if let Some(other) = kept.nodes.iter().find(|other| other.name != *node && !is_on(other)) {
+        let words = format!(
+            "it is being replaced, and {} does not run either: without both, etcd has no quorum. Bring {0} back; if it is lost for \
+             good, restore the cluster from a snapshot",
+            other.name
+        );
+        next.waits.push(Wait::lasting(node, reason::NO_QUORUM, words));
+        return;
+    }
+    let Some(Ok(ready)) = &seen.ready else {
+        let words = match &seen.ready {
+            Some(Err(words)) => words.as_str(),
+            _ => "no other node gives credentials",
+        };
+        let words = format!("it is being replaced, and the cluster does not answer: {words}");
+        next.waits.push(Wait::passing(node, reason::NO_QUORUM, words));
+        return;
+    };
+    // It may have joined while the hypervisor was away, and the quorum may need it: it goes only while all others are Ready.
+    let are_others_ready = kept.nodes.iter().all(|other| other.name == *node || ready.contains(&other.name));
+    let late = are_others_ready && open.ends().is_some_and(|ends| seen.now >= ends);
+    let vm = seen.vms.iter().find(|vm| vm.uuid() == open.allocated_uuid && vm.stamp.is_some());
+    match vm {
+        Some(vm) if open.started && vm.power == PowerState::On && ready.contains(node) => {
+            next.actions.push(Action::Replaced(node.clone()));
+        }
+        // It was gone before it joined.
+        None if open.admitted.is_some() && open.attempt < ATTEMPTS => {
+            next.actions.push(Action::DrawAgain(node.clone()));
+        }
+        None if open.admitted.is_some() => {
+            let words = format!(
+                "{ATTEMPTS} new VMs were made for it, and none has joined: see the consoles of the other nodes, and give the \
+                 command again"
+            );
+            next.waits.push(Wait::lasting(node, reason::REPLACEMENT_BLOCKED, words));
+        }
+        None => next.actions.push(Action::Replace(node.clone())),
+        Some(vm) if open.admitted.is_none() || (late && vm.power == PowerState::Off) => removed(vm, next),
+        Some(vm) => match vm.power {
+            PowerState::Off => next.actions.push(Action::StartReplacement(node.clone())),
+            PowerState::On if !open.started => next.actions.push(Action::StartReplacement(node.clone())),
+            PowerState::On if late => next.actions.push(Action::PowerOff(vm.reference.clone())),
+            PowerState::On => {
+                let words = format!(
+                    "its new VM {vm} is on, and has not joined yet: it is number {} of {ATTEMPTS}, and has time until {}",
+                    open.attempt,
+                    open.ends_at().unwrap_or_default()
+                );
+                next.waits.push(Wait::passing(node, reason::JOINING, words));
+            }
+            PowerState::Suspended | PowerState::Unknown => next.waits.push(odd_power(vm)),
+        },
+    }
+}
+
+/// Decides for a VM of a node that was replaced, and that has returned. One whose host does not answer is left alone.
+fn retires(vm: &Vm, next: &mut Next) {
+    if vm.stamp.is_some() && vm.power != PowerState::Unknown {
+        next.actions.push(Action::Retire(vm.reference.clone()));
+    }
 }
 
 /// The nodes are on. The cluster has formed once each of them gives its deployer credentials, and is Ready.
@@ -333,7 +400,7 @@ fn unknown(vm: &Vm) -> Wait {
 }
 
 /// Removes a VM that is off. Only its system disk is removed with it.
-pub(super) fn removed(vm: &Vm, next: &mut Next) {
+fn removed(vm: &Vm, next: &mut Next) {
     if vm.power != PowerState::Off {
         next.waits.push(odd_power(vm));
         return;

@@ -5,11 +5,11 @@ use contract::properties::DEPLOYMENT_SECRET;
 use contract::replacement::ReplacementGrant;
 
 use super::act::{ActionContext, save};
-use super::deployment_record::{DeploymentRecord, Node};
+use super::deployment_record::{DeploymentRecord, Node, only_data_disk};
 use super::inventory::{Found, Inventory};
 use super::reason;
 use super::records::Records;
-use super::replacement::{Replacement, only_data_disk};
+use super::replacement_record::Replacement;
 use crate::engine::{ActionError, Reason, Scope, guarded};
 use crate::hypervisor::{CloneRequest, CloneSettings, Fence as _, Networks, PowerState, Vm, VmRef};
 use crate::timestamp;
