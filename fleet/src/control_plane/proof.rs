@@ -29,7 +29,7 @@ pub enum PowerProof {
     },
 }
 
-/// What the hypervisor shows of one VM.
+/// The hypervisor's view of one VM.
 #[derive(Clone, Debug)]
 pub struct PowerEvidence {
     /// The VMs with its BIOS UUID, with the host of each.
@@ -205,7 +205,7 @@ mod tests {
 
     // Finding 5 of controller.md.
     #[test]
-    fn only_one_vm_off_without_a_data_disk_is_off() {
+    fn single_stopped_vm_without_data_disk_is_off() {
         let off = shown(PowerState::Off, false, true);
         assert_eq!(of(std::slice::from_ref(&off), Absence::Gone, Ok(false)), PowerProof::Off);
         for power in [PowerState::On, PowerState::Suspended, PowerState::Unknown] {
