@@ -1,4 +1,4 @@
-//! What a namespace may use, by the Tenants and the Providers. `objects/tenant.rs` has the rules. Knows no quota.
+//! Decides what a namespace may use, by the Tenants and the Providers. `objects/tenant.rs` has the rules. Knows no quota.
 
 use std::net::Ipv4Addr;
 
@@ -29,7 +29,7 @@ fn has(names: &[String], name: &str) -> bool {
     names.iter().any(|one| one == name)
 }
 
-/// What a namespace may use.
+/// Decides what a namespace may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Access<'t> {
     tenants: &'t [Tenant],
@@ -147,7 +147,7 @@ impl<'t> Access<'t> {
         match self.own {
             Some(tenant) if lists(tenant) => None,
             Some(tenant) if !listed(tenant).is_empty() => Some(self.unlisted(tenant, what)),
-            // The other Tenant is not named: its name is none of this team's business.
+            // The other Tenant is not named: this team must not learn its name.
             _ => self.tenants.iter().any(lists).then(|| self.refused(&format!("{what}, which belongs to a Tenant"))),
         }
     }
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn listed_pool_is_closed_unless_its_network_is_listed() {
+    fn listed_pool_is_closed_unless_network_is_listed() {
         let mut red = tenant("red", &["team-red"], &[]);
         red.spec.allow.ip_pools = vec!["blue-nodes".to_owned()];
         let all = |blue: Tenant| [red.clone(), blue];
@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(own, "", "an own list of pools need not name that of an open network");
     }
 
-    // Finding 3 of controller.md: an address in the ranges of another team's pool was had by its number.
+    // Finding 3 of controller.md: an address in the ranges of another team's pool was available by its number.
     #[test]
     fn named_address_of_a_closed_pool_is_refused() {
         let mut vips = pool();

@@ -130,8 +130,8 @@ pub fn claimed(pool: &str, address: Ipv4Addr, claimant: Claimant) -> PoolAddress
     object
 }
 
-/// Reserves further addresses in the pools whose subnets contain them: addresses with a known owner that the spec does not
-/// reserve, and the gateways of all pools.
+/// Reserves further addresses in the pools whose subnets contain them. These are addresses with a known owner that the spec
+/// does not reserve, and the gateways of all pools.
 pub fn leaving_out(mut pools: Vec<IPPool>, others: &[Ipv4Addr]) -> Vec<IPPool> {
     let gateways = pools.iter().filter_map(|pool| pool.spec.gateway.as_ref()?.parse::<Ipv4Addr>().ok());
     let others: BTreeSet<Ipv4Addr> = gateways.chain(others.iter().copied()).collect();

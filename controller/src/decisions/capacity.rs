@@ -1,5 +1,5 @@
-//! Whether the free capacity that a vCenter reports holds further nodes. What it does not report refuses nothing. A Provider's
-//! status has the numbers of its last look.
+//! Whether the free capacity that a vCenter reports holds further nodes. A value that it does not report refuses
+//! nothing. A Provider's status has the numbers of its last look.
 
 use super::obstacle::Obstacle;
 use crate::objects::{MachineSpec, Provider, TenantClusterReason, VMClassSpec, ZoneRoom};
@@ -47,7 +47,7 @@ fn rooms(provider: &Provider) -> &[ZoneRoom] {
     provider.status.as_ref().map(|status| status.zones.as_slice()).unwrap_or_default()
 }
 
-/// What a zone lacks for nodes with so much memory and storage together, and so many processors each.
+/// The resources that a zone lacks for nodes with so much memory and storage together, and so many processors each.
 fn lacking(zone: &ZoneRoom, memory: i64, storage: i64, processors: i64) -> Vec<String> {
     let all = [
         ("MiB of free memory", zone.free_memory_mib, memory),

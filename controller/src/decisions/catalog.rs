@@ -1,4 +1,4 @@
-//! What a Catalog lists, and what a Tenant names that does not exist.
+//! Lists the content of a Catalog, and the names in a Tenant that do not exist.
 
 use kube::ResourceExt;
 

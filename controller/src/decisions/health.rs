@@ -12,7 +12,7 @@ use crate::objects::{
     ConditionStatus, ControlPlaneStatus, NodePool, NodePoolReason, NodesStatus, Reason, TenantClusterReason,
 };
 
-/// What continues a paused cluster.
+/// How the operator continues a paused cluster.
 const RESUME: &str = "set spec.paused to false to continue";
 
 /// A condition's reason, with its message.

@@ -45,8 +45,8 @@ fn pace(backup: Option<&Backup>) -> Option<String> {
 }
 
 /// The settings of control-plane nodes by field: the SHA-256 of each value. Unset fields are left out. `versions` are those of the
-/// named Secrets, and have entries of their own: a change of their content is a change of the setting, and the field's own entry
-/// stays the name of the Secret. The status does not show their content.
+/// named Secrets, and have separate entries: a change of their content is a change of the setting. The field's own entry stays the
+/// name of the Secret. The status does not show their content.
 pub fn node_settings_hashes(spec: &TenantClusterSpec, versions: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let is_given = |value: &Value| !value.is_null() && *value != json!([]);
     let given = fields(spec).into_iter().filter(|(_, _, value)| is_given(value));

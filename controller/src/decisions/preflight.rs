@@ -391,7 +391,7 @@ mod tests {
 
     // Finding 1 of controller.md: naming a Secret must not show its content to a user without the right to read it.
     #[test]
-    fn secrets_of_another_type_are_read_only_as_before() {
+    fn other_secret_types_are_read_only_as_before() {
         let mut cluster = cluster();
         cluster.spec.backup = Some(Backup {
             every: "6h".to_owned(),

@@ -53,7 +53,7 @@ pub struct ReplacementInputs<'a> {
     pub lost: &'a LostNode,
     pub seen: &'a DeployStatus,
     pub proof: &'a PowerProof,
-    /// What was noted of the lost node, with this look.
+    /// The record of the lost node, with this look.
     pub noted: &'a NodeRepair,
     /// The clusters of the Provider, and how many of them replace a node.
     pub clusters: (usize, usize),
@@ -64,7 +64,7 @@ fn annotation<'a>(cluster: &'a TenantCluster, name: &str) -> Option<&'a str> {
     cluster.annotations().get(name).map(String::as_str)
 }
 
-/// The node that is to be replaced: the one that the operator names, or the only one that is not Ready and whose VM is not on.
+/// The node to replace: the one that the operator names, or the only one that is not Ready and whose VM is not on.
 pub fn lost_node(cluster: &TenantCluster, seen: &DeployStatus) -> Option<LostNode> {
     if !seen.formed || !seen.looked {
         return None;
@@ -78,7 +78,7 @@ pub fn lost_node(cluster: &TenantCluster, seen: &DeployStatus) -> Option<LostNod
     is_only.then(|| LostNode { name: first.name.clone(), is_asked: false })
 }
 
-/// What is noted of a lost node after a look. A short time without a look does not count as found.
+/// The record of a lost node after a look. A short time without a look does not count as found.
 pub fn noted(before: Option<&NodeRepair>, lost: &LostNode, proof: &PowerProof, after: u32, now: &Time) -> NodeRepair {
     let before = before.cloned().unwrap_or_default();
     let is_same = before.node.as_ref() == Some(&lost.name);
@@ -182,7 +182,7 @@ impl ReplacementInputs<'_> {
         ))
     }
 
-    /// What prevents any replacement now.
+    /// The step if something prevents any replacement now.
     fn prevented(&self, what: &str) -> Option<ReplacementStep> {
         let others = self.seen.nodes.iter().filter(|node| node.name != self.lost.name && !node.ready);
         if others.clone().any(|node| node.power == Some(PowerState::Off)) {
@@ -275,7 +275,7 @@ mod tests {
 
     // Finding 5 of controller.md.
     #[test]
-    fn node_is_replaced_once_proved_lost_for_its_time() {
+    fn node_proved_lost_for_its_time_is_replaced() {
         let begins = ReplacementStep::Begin { host_is_off: None };
         for proof in [PowerProof::Off, PowerProof::Gone] {
             assert!(matches!(step(&proof, 899, |_, _| ()), ReplacementStep::Waits(_)));

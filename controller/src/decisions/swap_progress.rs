@@ -286,7 +286,7 @@ fn is_left_half_raised(operation: &Operation) -> bool {
 /// the next minor version, and `resume` continues with the others. If an Operation is not understood, its outcome counts.
 fn is_under_way(operation: &Operation) -> bool {
     match (operation.spec.kind, SwapProgress::of(operation)) {
-        // Settings do not depend on a snapshot, and the replacement of a node has no way back.
+        // Settings do not depend on a snapshot, and the replacement of a node has no rollback.
         (OperationKind::Configure | OperationKind::ReplaceNode, _) => false,
         (OperationKind::ImageSwap, Ok(swapping)) => swapping.is_some_and(|swapping| swapping.is_open()),
         (OperationKind::ImageSwap, Err(_)) | (OperationKind::KubernetesUpgrade, _) => !is_over(operation),

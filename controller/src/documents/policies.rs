@@ -204,7 +204,7 @@ fn operations() -> [Value; 2] {
 
 /// Users who may write Secrets and not read them, as `kaas-tenant-edit` allows, write only those that a cluster's spec names. A
 /// Secret of another type could hold the token of a service account, or belong to the controller. The account of a component of
-/// Kubernetes is none of these users.
+/// Kubernetes is not such a user.
 fn cluster_input() -> [Value; 2] {
     let expression = format!(
         "variables.reads || ((request.operation == 'CREATE' || oldObject.type == '{INPUT_TYPE}') && \

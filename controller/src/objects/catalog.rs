@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::shapes;
 use super::tenant::{AllowedProvider, Quota};
 
-/// What clusters may use, and what they use.
+/// The names that clusters may use, and what they use.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "kaas.local",
@@ -59,7 +59,7 @@ pub struct CatalogSpec {
     pub used: Used,
 }
 
-/// What the clusters of a Tenant use.
+/// The resources that the clusters of a Tenant use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Used {

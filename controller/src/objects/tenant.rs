@@ -54,7 +54,7 @@ pub struct TenantSpec {
         example = ["team-blue"]
     )]
     pub namespaces: Vec<String>,
-    /// What clusters in these namespaces may use.
+    /// The Providers and other objects that clusters in these namespaces may use.
     pub allow: Allow,
     /// How much all clusters of the Tenant may have together, on all Providers. Existing clusters and nodes stay if it is lowered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -107,7 +107,7 @@ pub struct Quota {
     pub addresses: Option<u32>,
 }
 
-/// What clusters of a Tenant may use.
+/// The Providers and other objects that clusters of a Tenant may use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Allow {

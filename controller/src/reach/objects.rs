@@ -30,7 +30,7 @@ impl Collection {
     }
 }
 
-/// The control cluster, as far as this process was told about it.
+/// The control cluster, as far as this process knows it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ControlCluster {
     /// The virtual IP of its API.
@@ -98,8 +98,8 @@ pub(super) async fn list_inventory<O: Objects + ?Sized>(objects: &O) -> Result<A
     inventory_of(machines, clusters, tenants).map(Arc::new)
 }
 
-/// Whether a list of a new kind failed because the control cluster has the kinds and rights of a former release: it has no object
-/// of the kind.
+/// Whether a list of a new kind failed because the control cluster has the kinds and rights of a former release. Then it has no
+/// object of the kind.
 pub fn lacks_kind<O: Objects + ?Sized>(objects: &O, failure: &Failure) -> bool {
     matches!(failure, Failure::Missing | Failure::Refused(_)) && objects.control_cluster().has_former_kinds
 }

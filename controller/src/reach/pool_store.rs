@@ -219,8 +219,8 @@ impl<'a> PoolStore<'a> {
         let (name, namespace) = (judged.name_any(), machine.namespace().unwrap_or_default());
         let provider = kinds::find::<Provider>(self.objects, None, &name).await.context("reading the Provider")?;
         let provider = provider.with_context(|| format!("there is no Provider {name}"))?;
-        // What did not permit the namespace at the first check does not block replacements. The Tenants are those of that check: a
-        // later one is seen at the next look.
+        // If the first check refused the namespace, this one does not block replacements. The Tenants are those of the first
+        // check: a later one is seen at the next look.
         let access = Access::of(tenants, &namespace);
         let place = NodePlace { zones: &[], network: &machine.spec.network, class: AUTO };
         let was_permitted = access.nodes(judged, &place).is_none();

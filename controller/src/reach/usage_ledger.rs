@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lost_answer_is_made_good_by_a_list() {
+    async fn list_corrects_the_ledger_after_a_lost_answer() {
         let (api, fenced) = bed();
         assert_eq!(names(&fenced).await, [""; 0]);
         api.fails_at(0, Fault::Done);

@@ -211,7 +211,7 @@ async fn an_address_is_released_after_its_claimant_only() {
 /// Finding 4 of controller.md: an object of an earlier release is replaced by one with the address's name. A fault at each call
 /// leaves the address claimed.
 #[tokio::test(start_paused = true)]
-async fn former_name_is_replaced_while_the_address_stays_claimed() {
+async fn former_name_is_replaced_and_address_stays_claimed() {
     for fault in [None, Some(Fault::NotDone), Some(Fault::Done)] {
         for call in 0..6 {
             let api = InMemory::default();
@@ -234,7 +234,7 @@ async fn former_name_is_replaced_while_the_address_stays_claimed() {
 
 /// Two objects of one address, from before: neither is deleted.
 #[tokio::test(start_paused = true)]
-async fn former_name_stays_if_another_claimant_has_the_address() {
+async fn former_name_stays_if_another_has_the_address() {
     let api = InMemory::default();
     let context = context(&api);
     let uid = |name: &str| api.put(&machine(name))["metadata"]["uid"].as_str().unwrap().to_owned();

@@ -5,8 +5,8 @@
 //! 3. [`Records`] keeps what was begun outside the cluster, each change before anything follows from it;
 //! 4. [`Deploy`] reads, decides and acts until nothing is left to do, and can be interrupted anywhere.
 //!
-//! A lost node of a formed cluster is replaced in the same rounds: `replacement.rs` begins it, `next.rs` decides, `replace.rs`
-//! acts, and `proof.rs` proves that its VM does not run.
+//! A lost node of a formed cluster is replaced in the same rounds. `replacement.rs` begins it, `next.rs` decides, and `replace.rs`
+//! acts. `proof.rs` proves that its VM does not run.
 //!
 //! There is no plan and no rollback: the next command reads again, and a removal removes what it finds. [`crate::hypervisor`] is
 //! the interface to the VMs' host, [`Guests`] to the new nodes, [`crate::lease`] to the right to change the deployment. Only VMs

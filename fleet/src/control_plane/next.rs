@@ -168,7 +168,7 @@ fn hidden(node: &Node, seen: &Inventory) -> Option<Wait> {
     Some(Wait::passing(&node.name, reason::VM_ODD, words))
 }
 
-/// What happens to a lost control-plane node, and what the operator does.
+/// States that a control-plane node is lost, and what the operator does.
 const LOST: &str = "the node is lost. Keep the other control-plane nodes running. The command replace-node \
                     replaces it";
 

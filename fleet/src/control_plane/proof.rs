@@ -30,7 +30,7 @@ pub enum PowerProof {
 }
 
 impl PowerProof {
-    /// Why the VM of a lost node does not run, in words. `host_is_off` is the host that the operator has switched off.
+    /// Returns why the VM of a lost node does not run. `host_is_off` is the host that the operator has switched off.
     ///
     /// # Errors
     /// The VM may run. The error says what to do.
@@ -53,7 +53,7 @@ impl PowerProof {
     }
 }
 
-/// What the hypervisor shows of one VM.
+/// The hypervisor's view of one VM.
 #[derive(Clone, Debug)]
 pub struct PowerEvidence {
     /// The VMs with its BIOS UUID, with the host of each.
@@ -229,7 +229,7 @@ mod tests {
 
     // Finding 5 of controller.md.
     #[test]
-    fn only_one_vm_off_without_a_data_disk_is_off() {
+    fn single_stopped_vm_without_data_disk_is_off() {
         let off = shown(PowerState::Off, false, true);
         assert_eq!(of(std::slice::from_ref(&off), Absence::Gone, Ok(false)), PowerProof::Off);
         for power in [PowerState::On, PowerState::Suspended, PowerState::Unknown] {

@@ -121,8 +121,8 @@ impl ActionContext<'_> {
         Ok(())
     }
 
-    /// Takes the next step with a former VM of a replaced node: first it is cut off from the network, for it has the address of
-    /// the node.
+    /// Takes the next step with a former VM of a replaced node. First the VM is cut off from the network, because it has the
+    /// address of the node.
     pub(super) async fn retire(&self, seen: &Inventory, vm: &VmRef) -> Result<(), ActionError> {
         let Some(vm) = seen.replaced.iter().find(|other| other.reference == *vm) else { return Ok(()) };
         let call = self.hypervisor.open(Scope::Vm(vm))?;

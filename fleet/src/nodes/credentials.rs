@@ -148,7 +148,7 @@ impl Credentials {
     /// The only CA that is trusted for servers, and the fingerprint of its public key.
     ///
     /// # Errors
-    /// There is none or more than one, or it is not a certificate.
+    /// There is no CA or more than one, or it is not a certificate.
     pub(super) fn ca(&self) -> anyhow::Result<(CertificateDer<'static>, Fingerprint)> {
         let certificates = CertificateDer::pem_slice_iter(self.0.authority.as_bytes());
         let mut certificates = certificates.collect::<Result<Vec<_>, _>>().context("reading the kubeconfig's CA")?;

@@ -163,7 +163,7 @@ fn options_in_lists_are_found() {
 
 /// Review of issue 43: the value of the second name stayed.
 #[test]
-fn name_as_the_value_of_a_name_has_a_value() {
+fn name_as_value_of_a_name_has_value() {
     becomes("reading the secret: token: ab x", "reading the secret: [removed] [removed] x");
     becomes("--skip-token --password ab x", "--skip-token [removed] [removed] x");
     becomes("secretKey: ab x", "secretKey: [removed] x");

@@ -42,7 +42,7 @@ fn the_operators_certificate_serves_its_names() {
 
 /// Finding 7 of controller.md.
 #[test]
-fn size_of_a_nodes_range_reaches_the_controller_manager() {
+fn size_of_node_range_reaches_the_controller_manager() {
     let text = |prefix: u8| {
         let mut config = three_nodes();
         config.cluster.node_prefix = prefix;

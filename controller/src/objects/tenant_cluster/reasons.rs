@@ -12,8 +12,8 @@ reasons! {
         Passed = True,
         /// The Provider, a zone, a network, a class, a pool or an image of the spec is missing; the message names each.
         ReferenceMissing = False for operator,
-        /// The namespace may not use the Provider, or a zone, a network, an IPPool, a class or an image of the spec; the message
-        /// names it. Use what the Catalog of the namespace lists, or ask the operator.
+        /// The namespace may not use the Provider, or a zone, network, IPPool, class or image of the spec; the message names
+        /// it. Use what the Catalog of the namespace lists, or ask the operator.
         NamespaceNotAllowed = False for operator,
         /// The Provider is not Ready: look at its conditions.
         ProviderNotReady = False,

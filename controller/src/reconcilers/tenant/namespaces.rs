@@ -1,5 +1,5 @@
-//! What a Tenant has in its namespaces: a Catalog, and RoleBindings for its people. The Catalog owns the bindings and the Tenant
-//! the Catalogs, so Kubernetes removes the bindings of a namespace that the Tenant gives up.
+//! The objects of a Tenant in its namespaces: a Catalog, and RoleBindings for its people. The Catalog owns the bindings and the
+//! Tenant the Catalogs, so Kubernetes removes the bindings of a namespace that the Tenant gives up.
 
 use kube::ResourceExt;
 use serde_json::{Value, json};

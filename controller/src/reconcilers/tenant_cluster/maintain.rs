@@ -82,7 +82,7 @@ impl Reconciler<'_> {
         }
     }
 
-    /// A session on the cluster's Provider, or why there is none.
+    /// A session on the cluster's Provider, or why no session is possible.
     async fn session(&self, cluster: &TenantCluster) -> Result<Result<ProviderSession, Obstacle>, ReconcileError> {
         let Some(provider) = self.provider(cluster).await? else {
             let words = format!("there is no Provider {}: create it again", cluster.spec.provider_ref.name);

@@ -40,7 +40,7 @@ pub(super) struct OwnGuests<'a> {
     pub(super) held: Option<Zeroizing<String>>,
 }
 
-/// What the controller has of a formed cluster before it asks vCenter.
+/// The controller's access to a formed cluster before it asks vCenter.
 #[derive(Default)]
 pub(super) struct ClusterAccess {
     /// The controller's own kubeconfig, if it leads to the cluster. It may have expired.

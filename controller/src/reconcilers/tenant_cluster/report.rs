@@ -134,8 +134,8 @@ impl Reconciler<'_> {
         log_unwritten(cluster, written);
     }
 
-    /// Writes what is known without vCenter: what the cluster's own API says. What vCenter alone knows is unknown, and numbers
-    /// that are unknown stay as they were.
+    /// Writes what is known without vCenter: what the cluster's own API says. Values that only vCenter knows are unknown, and
+    /// numbers that are unknown stay as they were.
     pub(super) async fn unreached(
         &self,
         cluster: &TenantCluster,

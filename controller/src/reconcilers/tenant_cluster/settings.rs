@@ -217,8 +217,9 @@ impl Round<'_> {
         Ok(Ok(true))
     }
 
-    /// Why the cluster may not claim further addresses for Services: by what its namespace may use, by the Tenant's quota or by the
-    /// Provider's limits. The numbers are those that it has, and the further ones.
+    /// Why the cluster may not claim so many further addresses for Services. The rights of its namespace, the Tenant's quota or
+    /// the Provider's limits can deny them. The numbers are those that it has,
+    /// and the further ones.
     async fn denied_vips(
         &self,
         around: &References,

@@ -359,7 +359,7 @@ fn the_holder_of_a_moved_disk_is_found() {
 
 /// It may have joined while vCenter was away.
 #[test]
-fn late_new_vm_stays_while_another_node_is_not_ready() {
+fn late_vm_stays_while_another_node_is_unready() {
     let mut kept = kept();
     kept.formed = true;
     for (node, uuid) in kept.nodes.iter_mut().zip(1..) {

@@ -94,7 +94,7 @@ async fn running_or_intact_node_is_not_replaced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn vm_that_is_off_without_its_disk_is_given_up() {
+async fn vm_off_without_its_disk_is_given_up() {
     let world = world().await;
     {
         let mut state = world.lock();
@@ -110,7 +110,7 @@ async fn vm_that_is_off_without_its_disk_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn vm_that_returns_from_a_silent_host_is_shut_out() {
+async fn returned_vm_of_silent_host_is_shut_out() {
     let world = world().await;
     let lost = world.lock().named("cp2").vm.clone();
     world.lock().named("cp2").vm.power = PowerState::Unknown;

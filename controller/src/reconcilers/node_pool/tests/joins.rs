@@ -69,7 +69,7 @@ async fn failed_joins_are_retried_until_the_pool_stops() {
 
 /// Finding 13 of controller.md.
 #[tokio::test(start_paused = true)]
-async fn a_pause_after_a_failed_join_says_its_end() {
+async fn pause_after_a_failed_join_says_its_end() {
     let pooled = Pooled::with_failing_joins().await;
     let words = "another worker is created in its place at 2027-01-01T";
     pooled.until("failed", |it| it.message("Ready").contains(words)).await;

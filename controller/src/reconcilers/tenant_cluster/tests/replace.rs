@@ -95,7 +95,7 @@ async fn refused_replacement_is_tried_again_after_its_time() {
 
 /// Its nodes have no route for that, and the lost node blocks their upgrade: its VM is not given up.
 #[tokio::test(start_paused = true)]
-async fn node_of_an_older_image_is_not_given_up() {
+async fn node_of_older_image_is_not_given_up() {
     let world = lost().await;
     world.place.lock().takes_one_key = true;
     world.reconciles(60, 30).await;
