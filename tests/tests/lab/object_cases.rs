@@ -236,7 +236,7 @@ pub fn edited() -> Vec<(&'static str, Value, &'static str)> {
             "the endpoint of a cluster stays",
         ),
         ("TenantCluster", network(json!({"pods": "10.240.0.0/16"})), "the range of pods never changes"),
-        ("TenantCluster", network(json!({"nodePrefix": 25})), "the size of a node's part stays"),
+        ("TenantCluster", network(json!({"nodePrefix": 25})), "the size of a node's part never changes"),
         ("TenantCluster", network(json!({"services": "10.97.0.0/16"})), "the range of services never changes"),
         ("TenantCluster", network(json!({"vxlanPort": 4789})), "the VXLAN port never changes"),
         ("NodePool", spec(json!({"clusterRef": {"name": "sho"}})), "the cluster of a pool stays"),
