@@ -70,7 +70,9 @@ mod tests {
 
     #[test]
     fn other_forms_say_which_version_continues() {
-        for (form, begin) in [("", "it has no form: "), ("\"form\":5,", "it has the format 5, and this version knows 4: ")] {
+        for (form, begin) in
+            [("", "it has no form: "), ("\"form\":5,", "it has the format 5, and this version knows 4: ")]
+        {
             let record = format!("{{{form}\"cluster\":\"shop\"}}");
             let journal = format!("{{{form}\"entries\":0}}\n");
             for error in [check_record(&record).unwrap_err(), whole(&journal).unwrap_err()] {

@@ -86,9 +86,7 @@ impl StepContext<'_> {
             return Ok(None);
         }
         let reason = match verb {
-            Request::Withdraw => {
-                Reason::new(reason::WITHDRAWN, "it had not started, and another plan replaces it")
-            }
+            Request::Withdraw => Reason::new(reason::WITHDRAWN, "it had not started, and another plan replaces it"),
             _ => Reason::new(reason::ASKED, "asked for by the operator"),
         };
         Ok(Some(Turn { direction, order, gone, reason }))

@@ -32,9 +32,7 @@ pub enum Pool {
     #[command(after_help = "Example: `kaas pool list --cluster shop`")]
     List(List),
     /// Change the number of a pool's workers, or remove workers by their names
-    #[command(
-        after_help = "Example: `kaas pool scale shop-build --remove shop-build-w2`"
-    )]
+    #[command(after_help = "Example: `kaas pool scale shop-build --remove shop-build-w2`")]
     Scale(Scale),
     /// Delete a pool with the VMs and disks of its workers, after a confirmation
     #[command(after_help = "Example: `kaas pool delete shop-build`")]
