@@ -555,7 +555,7 @@ mod tests {
         let mut seen = tenants(&all);
         seen.clusters.retain(|cluster| cluster.name_any() != "red");
         assert_eq!([seen.used(DC1, |_| true).nodes, seen.used(DC2, |_| true).nodes], [4, 1]);
-        assert_eq!(seen.taken_before(&all[0].0, DC1).nodes, 1, "beside its own");
+        assert_eq!(seen.taken_before(&all[0].0, DC1).nodes, 1, "without its own");
     }
 
     #[test]

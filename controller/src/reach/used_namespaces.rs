@@ -2,7 +2,7 @@
 //! namespaces. Each cluster has an entry, so one cluster's entry is written without reading the others.
 //!
 //! The entry exists before the cluster's first key, until only the object itself is left. While the ConfigMap is missing, the
-//! policy refuses to delete any namespace. So it is created with the entries of all clusters.
+//! policy refuses to delete any namespace. The controller therefore creates it with the entries of all clusters.
 
 use std::collections::BTreeMap;
 

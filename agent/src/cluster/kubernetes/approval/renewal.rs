@@ -1,6 +1,6 @@
-//! The next client certificate of a worker, requested before its present one expires. Kubernetes' own approver renews the
-//! certificate of any node forever, also of a removed one. So it approves those of control-plane nodes alone. This module
-//! judges whether a worker still belongs to the cluster.
+//! The next client certificate of a worker, requested before its present one expires. Kubernetes' own approver also
+//! renews the certificates of removed nodes. It therefore approves only those of control-plane nodes. This module judges
+//! whether a worker still belongs to the cluster.
 
 use super::joining::USAGES;
 use super::node::Node;

@@ -508,7 +508,7 @@ impl Nodes {
             None => state.forms.values().any(|form| form.get(keys::DEPLOYER_PUBLIC_KEY) == Some(&public)),
         };
         if !knows || !state.has_formed() {
-            bail!("{node} knows nobody by that key, or has not formed");
+            bail!("{node} accepts no such key, or has not formed");
         }
         Ok(state)
     }
