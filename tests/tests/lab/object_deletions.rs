@@ -113,8 +113,8 @@ fn namespaces_in_use_stay(asked: &Requests<'_>, cluster: &Value) {
     asked.refuses(OPERATOR, &other, POLICY, "parameterNotFoundAction");
     write(asked.0, &cluster, Write::Correct);
     asked.waits(OPERATOR, &other, true);
-    asked.refuses(OPERATOR, &own, POLICY, "first delete team-blue/shop with kaas cluster delete");
-    asked.refuses(OPERATOR, &home, POLICY, "first delete team-blue/shop with kaas cluster delete");
+    asked.refuses(OPERATOR, &own, POLICY, "first delete team-blue/shop with `kaas cluster delete`");
+    asked.refuses(OPERATOR, &home, POLICY, "first delete team-blue/shop with `kaas cluster delete`");
     write(asked.0, &cluster, Write::Remove);
     asked.waits(OPERATOR, &own, true);
     asked.permits(OPERATOR, &home);
@@ -174,7 +174,7 @@ fn records_stay(asked: &Requests<'_>, kinds: &BTreeMap<String, (String, Value)>)
     let (cluster, pool) = (named("TenantCluster"), named("NodePool"));
     let (cluster, pool) = (["tenantcluster", cluster.as_str()], ["nodepool", pool.as_str()]);
     for what in [&cluster, &pool, &worker, &control, &operation] {
-        asked.refuses(NAMESPACE_CONTROLLER, what, POLICY, "first delete its clusters with kaas cluster delete");
+        asked.refuses(NAMESPACE_CONTROLLER, what, POLICY, "first delete its clusters with `kaas cluster delete`");
     }
 }
 
