@@ -265,6 +265,11 @@ impl RunningCommand<'_> {
 
 /// A cluster of one control-plane node, with a pool of workers and addresses for services, all of them small.
 pub fn small_cluster(name: &str, image: &str, workers: usize) -> String {
+    small_cluster_of(1, name, image, workers)
+}
+
+/// The same, with one or three control-plane nodes.
+pub fn small_cluster_of(control_nodes: usize, name: &str, image: &str, workers: usize) -> String {
     format!(
         "apiVersion: kaas.local/v1alpha1
 kind: TenantCluster
@@ -273,7 +278,7 @@ spec:
   providerRef: {{name: {PROVIDER}}}
   version: '1.37'
   image: {image}
-  controlPlane: {{replicas: 1, vmClass: small}}
+  controlPlane: {{replicas: {control_nodes}, vmClass: small}}
   network:
     name: blue
     endpoint: {{address: {NETWORK}.100}}

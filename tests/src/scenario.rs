@@ -34,6 +34,8 @@ pub const ALL: [&str; 3] = ["cp1", "cp2", "cp3"];
 pub const FORMING: Duration = Duration::from_secs(600);
 /// How long a container may take for what usually takes seconds.
 pub const MOMENT: Duration = Duration::from_secs(240);
+/// How long the API may be away when a control-plane node is lost: etcd elects and the virtual IP moves, on a loaded machine.
+pub const API_MOVES: Duration = Duration::from_secs(20);
 
 /// A running scenario.
 pub struct Scenario {

@@ -3,7 +3,8 @@
 pub mod short {
     use super::*;
 
-    /// From two OVAs on a vCenter to a server that answers, and to nothing again.
+    /// From two OVAs on a vCenter to a server that answers, and to nothing again. One of three control-plane VMs is destroyed
+    /// and replaced while a client writes.
     pub fn a_tenant_is_declared_serves_and_is_deleted() {
         let site = Site::up("declared");
         let control = FileCluster::one(&site, &find_ova(&named_ova()).unwrap());
@@ -11,19 +12,45 @@ pub mod short {
         let objects = Objects::of(&site, &control);
         objects.provide();
         let image = objects.push(&find_ova_of(&named_ova(), "kaas-tenant").unwrap());
-        let file = objects.file("shop.yaml", &small_cluster("shop", &image, 1));
+        let file = objects.file("shop.yaml", &small_cluster_of(3, "shop", &image, 1));
         let (before, secrets) = (objects.files(), objects.secrets());
         let (_, took) = objects.run(&["cluster", "create", "--file", file.to_str().unwrap()]);
-        site.reached(&format!("a cluster of one control node and one worker is Ready after {} s", took.as_secs()));
-        let page = serves(&site, &objects.client("shop"));
-        let figures = while_requested(&site, page, "a server on its worker", &|| {
-            objects.run(&["cluster", "get", "shop"]);
-        });
+        site.reached(&format!("a cluster of three control nodes and one worker is Ready after {} s", took.as_secs()));
+        let shop = objects.client("shop");
+        let page = serves(&site, &shop);
+        let figures =
+            while_requested(&site, page, "a server on its worker", &|| replaces_a_lost_node(&site, &objects, &shop));
         assert_eq!(figures.failed, 0, "{figures}");
         objects.run(&["cluster", "delete", "shop", "--confirm", "shop"]);
         assert_eq!((objects.vms(), objects.parts()), (Vec::new(), Vec::new()));
         assert_eq!((objects.secrets(), objects.files()), (secrets, before));
         site.down();
+    }
+
+    /// Finding 5 of controller.md: a control-plane node that was lost with its disk stayed lost.
+    fn replaces_a_lost_node(site: &Site, objects: &Objects<'_>, shop: &Client) {
+        const LOST: &str = "shop-cp2";
+        let former = objects.made();
+        let writer = Writer::through(shop.clone());
+        site.govc(&["vm.destroy", LOST]);
+        objects.run(&["cluster", "replace-node", "shop", LOST, "--confirm", LOST]);
+        let figures = writer.end();
+        site.reached(&format!("{LOST} was destroyed and replaced: {figures}"));
+        assert!(figures.longest_gap < API_MOVES, "{figures}");
+        let others = |vms: &BTreeMap<String, String>| {
+            let kept = vms.iter().filter(|(name, _)| !name.starts_with(LOST));
+            kept.map(|(name, vm)| (name.clone(), vm.clone())).collect::<Vec<_>>()
+        };
+        let made = objects.made();
+        assert_eq!(others(&made), others(&former));
+        let new: Vec<&String> = made.iter().filter(|(name, _)| name.starts_with(LOST)).map(|(_, vm)| vm).collect();
+        assert!(new.len() == 1 && *new[0] != former[LOST], "{made:?}");
+        let ready = asked(shop, Method::GET, "/api/v1/nodes", None).unwrap_or_else(|error| panic!("{error:#}"));
+        let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+        let nodes = ready["items"].as_array().expect("a list").iter();
+        let ready =
+            nodes.filter(|node| node["status"]["conditions"].as_array().is_some_and(|all| all.iter().any(is_ready)));
+        assert_eq!(ready.count(), 4);
     }
 }
 
@@ -208,6 +235,7 @@ pub mod long {
     }
 }
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use fleet::nodes::{Client, Method};
@@ -215,10 +243,10 @@ use fleet::{find_ova, find_ova_of};
 use scenarios::built_ova;
 use scenarios::earlier_ova;
 use scenarios::file_cluster::FileCluster;
-use scenarios::objects::{Objects, small_cluster};
+use scenarios::objects::{Objects, small_cluster, small_cluster_of};
 use scenarios::places::named_ova;
 use scenarios::requests::{RequestStats, while_requested_in};
-use scenarios::scenario::{FORMING, MOMENT};
+use scenarios::scenario::{API_MOVES, FORMING, MOMENT};
 use scenarios::server::{self, SERVICE};
 use scenarios::vcenter::Site;
 use scenarios::writer::Writer;

@@ -11,7 +11,7 @@ use contract::platform::Dmi;
 use rcgen::{CertificateParams, KeyPair};
 use scenarios::built_ova;
 use scenarios::requests::while_requested;
-use scenarios::scenario::{FORMING, MOMENT, Scenario, Setting};
+use scenarios::scenario::{API_MOVES, FORMING, MOMENT, Scenario, Setting};
 use scenarios::tenant::{Tenant, control};
 use scenarios::workload::Workload;
 use scenarios::writer::Writer;
@@ -20,9 +20,6 @@ use uuid::Uuid;
 
 /// How long a server may be away whose worker is lost: both of its pods may have run on that worker.
 const UNPLANNED: Duration = Duration::from_secs(180);
-
-/// How long the API may be away when a control-plane node is lost: etcd elects and the virtual IP moves, on a loaded machine.
-const API_MOVES: Duration = Duration::from_secs(20);
 
 pub mod short {
     use super::*;
