@@ -3,8 +3,18 @@
 pub mod short {
     use super::*;
 
-    /// From two OVAs on a vCenter to a server that answers, and to nothing again. One of three control-plane VMs is destroyed
-    /// and replaced while a client writes.
+    const TENANT: &str = "apiVersion: kaas.local/v1alpha1
+kind: Tenant
+metadata: {name: blue}
+spec:
+  namespaces: [default]
+  allow: {providers: [{name: dc1, networks: [blue]}], ipPools: [blue], vmClasses: [small]}
+  quota: {clusters: 1, nodes: 4, processors: 8}
+";
+    const CATALOG: &str = "/apis/kaas.local/v1alpha1/namespaces/default/catalogs/blue";
+
+    /// From two OVAs on a vCenter to a server that answers, and to nothing again. The cluster uses the whole quota of its team. One of
+    /// three control-plane VMs is destroyed and replaced while a client writes.
     pub fn a_tenant_is_declared_serves_and_is_deleted() {
         let site = Site::up("declared");
         let control = FileCluster::one(&site, &find_ova(&named_ova()).unwrap());
@@ -12,11 +22,17 @@ pub mod short {
         let objects = Objects::of(&site, &control);
         objects.provide();
         let image = objects.push(&find_ova_of(&named_ova(), "kaas-tenant").unwrap());
+        let tenant = objects.file("blue.yaml", TENANT);
+        objects.run(&["tenant", "create", "--file", tenant.to_str().unwrap()]);
         let file = objects.file("shop.yaml", &small_cluster_of(3, "shop", &image, 1));
         let (before, secrets) = (objects.files(), objects.secrets());
         let (_, took) = objects.run(&["cluster", "create", "--file", file.to_str().unwrap()]);
         site.reached(&format!("a cluster of three control nodes and one worker is Ready after {} s", took.as_secs()));
         let shop = objects.client("shop");
+        site.wait("the team to see its use", MOMENT, || {
+            let used = objects.ask(CATALOG)?["spec"]["used"].clone();
+            Ok(used["clusters"] == 1 && used["nodes"] == 4 && used["processors"] == 8)
+        });
         let page = serves(&site, &shop);
         let figures =
             while_requested(&site, page, "a server on its worker", &|| replaces_a_lost_node(&site, &objects, &shop));
