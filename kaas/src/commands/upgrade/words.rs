@@ -69,7 +69,7 @@ pub fn status(status: &UpgradeStatus, commands: &UpgradeCommands) -> String {
     let reason = status.reason.as_ref().map_or_else(|| "no reason was recorded".to_owned(), ToString::to_string);
     let mut text = match status.outcome {
         Some(Outcome::Upgraded) => format!(
-            "upgrade {id}: all nodes run the new image; `{}` makes it final, `rollback` takes it back",
+            "upgrade {id}: all nodes run the new image; `{}` makes it final, `rollback` rolls it back",
             commands.with("commit")
         ),
         Some(Outcome::RolledBack) if status.left_out.is_empty() => {
