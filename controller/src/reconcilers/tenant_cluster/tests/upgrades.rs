@@ -404,6 +404,32 @@ async fn kubernetes_follows_the_commit_and_failures_wait() {
     assert!(raise(&world).metadata.annotations.is_none_or(|it| it.is_empty()));
 }
 
+/// Finding 11 of controller.md: a pool that is paused keeps workers of a former version. Their Machines have no version in their
+/// status.
+#[tokio::test(start_paused = true)]
+async fn kubernetes_is_not_raised_past_the_oldest_worker() {
+    let world = World::upgradable().await;
+    world.upgrades_to(NEW).await;
+    let of_cluster = world.machines().remove(0).metadata;
+    let mut worker = Machine::new("shop-general-w1", crate::objects::fixture::worker());
+    let metadata = &mut worker.metadata;
+    (metadata.namespace, metadata.labels) = (of_cluster.namespace, of_cluster.labels);
+    metadata.owner_references = of_cluster.owner_references;
+    worker.spec.kubernetes = "1.33".to_owned();
+    world.api.put(&worker);
+    world.edit(|spec| spec.version = "1.37".to_owned());
+    world.rests().await;
+    let words = "the Machine shop-general-w1 of the NodePool shop-general runs Kubernetes 1.33";
+    world.says("UpToDate", "ChangeBlocked", words);
+    assert!(world.api.named("operations", "shop-kubernetes-1-37").is_none(), "nothing begins");
+    assert!(world.status()["kubernetes"] == "1.36" && world.is_ready());
+    // The pool has replaced it by a worker that is three minor versions behind.
+    worker.spec.kubernetes = "1.34".to_owned();
+    world.api.put(&worker);
+    world.until("raised", World::is_current).await;
+    assert_eq!(world.status()["kubernetes"], "1.37");
+}
+
 /// A user who may put requests on an Operation may also write its labels.
 #[tokio::test(start_paused = true)]
 async fn an_operation_without_labels_keeps_its_cluster() {

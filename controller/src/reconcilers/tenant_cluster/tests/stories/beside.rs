@@ -379,6 +379,54 @@ async fn cluster_waits_for_free_capacity() {
     world.until("ready", World::is_ready).await;
 }
 
+/// Findings 3, 16 and 25 of controller.md: a team with a network, a quota and a Catalog, from the creation of its cluster to its
+/// deletion. Another team names its network, and a second cluster exceeds its quota.
+#[tokio::test(start_paused = true)]
+async fn cluster_of_a_tenant_is_created_within_its_quota() {
+    use crate::decisions::fixture::tenant;
+    use crate::reconcilers::tenant::reconcile;
+    use crate::reconcilers::tests::{context, settled};
+    let world = World::new();
+    let mut blue = tenant("blue", &["team-blue"], &["blue"]);
+    blue.spec.quota = Some(Quota { clusters: Some(1), nodes: Some(3), addresses: Some(6), ..Quota::default() });
+    blue.spec.allow.ip_pools = vec!["blue-nodes".to_owned()];
+    blue.spec.admins.users = vec!["anna".to_owned()];
+    world.api.put(&blue);
+    world.api.put(&tenant("red", &["team-red"], &["leased"]));
+    let context = context(&world.api);
+    let catalog = async || -> Catalog {
+        settled::<Tenant, _>(&world.api, &context, (None, "blue"), reconcile).await;
+        world.api.read(Some("team-blue"), "blue").unwrap()
+    };
+    let listed = catalog().await.spec;
+    assert_eq!(listed.providers[0].networks, ["blue"]);
+    assert_eq!(listed.ip_pools, ["blue-nodes"]);
+    assert_eq!((listed.quota.nodes, listed.used.clusters), (Some(3), 0));
+    let like = |namespace: &str, endpoint: &str| {
+        let mut cluster = world.cluster.clone();
+        cluster.metadata.namespace = Some(namespace.to_owned());
+        cluster.spec.network.endpoint.address = Some(endpoint.to_owned());
+        cluster
+    };
+    let red = beside(&world, like("team-red", "192.168.10.11"), 77);
+    both(&world, &red).await;
+    has_reason(&world, "Available");
+    has_reason(&red, "NamespaceNotAllowed");
+    assert_eq!(held_by(&red), (0, 0));
+    let used = catalog().await.spec.used;
+    assert_eq!((used.clusters, used.nodes, used.addresses), (1, 3, 6));
+    assert_eq!(world.api.named("rolebindings", "shop-kubeconfig").unwrap()["subjects"][0]["name"], "anna");
+    let second = beside(&world, like("team-blue", "192.168.10.12"), 78);
+    both(&world, &second).await;
+    has_reason(&second, "QuotaExceeded");
+    assert_eq!((held_by(&second), held_by(&world)), ((0, 0), (3, 6)));
+    assert_eq!(catalog().await.spec.used, used);
+    world.delete();
+    both(&world, &second).await;
+    has_reason(&second, "Available");
+    assert_eq!(catalog().await.spec.used, used, "the second one has the quota now");
+}
+
 /// Finding 3 of controller.md: the endpoint of the spec is the virtual IP of the control cluster.
 #[tokio::test(start_paused = true)]
 async fn virtual_ip_of_the_control_cluster_is_reserved() {
