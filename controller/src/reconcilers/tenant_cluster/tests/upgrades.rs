@@ -430,6 +430,23 @@ async fn kubernetes_is_not_raised_past_the_oldest_worker() {
     assert_eq!(world.status()["kubernetes"], "1.37");
 }
 
+/// Finding 25 of controller.md: conditions of an Operation had the generation of its cluster.
+#[tokio::test(start_paused = true)]
+async fn conditions_of_an_operation_have_its_own_generation() {
+    let world = World::upgradable().await;
+    for is_paused in [true, false, true, false] {
+        world.edit(|spec| spec.paused = is_paused);
+    }
+    world.swaps_to(NEW).await;
+    let Operation { metadata, status, .. } = world.operations().remove(0);
+    let of_cluster = world.api.object("tenantclusters")["metadata"]["generation"].as_i64();
+    assert!(of_cluster > metadata.generation, "{of_cluster:?}");
+    let generations: Vec<Option<i64>> =
+        status.unwrap().conditions.iter().map(|condition| Some(condition.observed_generation)).collect();
+    assert!(!generations.is_empty());
+    assert!(generations.iter().all(|generation| *generation == metadata.generation), "{generations:?}");
+}
+
 /// A user who may put requests on an Operation may also write its labels.
 #[tokio::test(start_paused = true)]
 async fn an_operation_without_labels_keeps_its_cluster() {

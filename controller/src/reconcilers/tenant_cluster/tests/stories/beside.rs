@@ -427,16 +427,50 @@ async fn cluster_of_a_tenant_is_created_within_its_quota() {
     assert_eq!(catalog().await.spec.used, used, "the second one has the quota now");
 }
 
-/// Finding 3 of controller.md: the endpoint of the spec is the virtual IP of the control cluster.
+/// Finding 4 of controller.md: two pools have the same range, and two clusters are created at once.
+#[tokio::test(start_paused = true)]
+async fn overlapping_pools_give_two_clusters_nothing() {
+    let world = World::new();
+    let mut other = crate::decisions::fixture::pool();
+    other.metadata.name = Some("other".to_owned());
+    world.api.put(&other);
+    let mut second = world.cluster.clone();
+    second.spec.network.endpoint.address = Some("192.168.10.11".to_owned());
+    second.spec.network.service_vips =
+        Some(ServiceVips { ranges: None, pool_ref: Some(Reference::to("other")), count: Some(2) });
+    let second = beside(&world, second, 77);
+    both(&world, &second).await;
+    for one in [&world, &second] {
+        has_reason(one, "AddressesMissing");
+        assert_eq!(held_by(one), (0, 0));
+    }
+    assert!(world.place.vms().is_empty());
+    world.api.remove::<crate::objects::IPPool>(None, "other");
+    both(&world, &second).await;
+    has_reason(&world, "Available");
+    has_reason(&second, "ReferenceMissing");
+}
+
+/// Finding 3 of controller.md: the endpoint or the addresses of Services contain the virtual IP of the control cluster.
 #[tokio::test(start_paused = true)]
 async fn virtual_ip_of_the_control_cluster_is_reserved() {
     use crate::reach::{ControlCluster, Fenced};
-    let world = World::new();
-    let own = ControlCluster { virtual_address: Some([192, 168, 10, 10].into()), has_former_kinds: false };
-    let objects = Fenced::new(std::sync::Arc::new(world.api.clone()), world.term.clone()).of(own);
-    let World { place, term, clock, .. } = &world;
-    let work = Reconciler { objects: &objects, places: place, term, clock, is_marked: true };
-    work.reconcile(&world.cluster).await.unwrap();
-    has_reason(&world, "AddressesMissing");
-    assert_eq!(held_by(&world).1, 0);
+    for is_endpoint in [true, false] {
+        let mut world = World::new();
+        let network = &mut world.cluster.spec.network;
+        if is_endpoint {
+            network.endpoint.address = Some("192.168.10.95".to_owned());
+        } else {
+            let range = AddressRange { first: "192.168.10.94".to_owned(), last: "192.168.10.96".to_owned() };
+            network.service_vips = Some(ServiceVips { ranges: Some(vec![range]), pool_ref: None, count: None });
+        }
+        world.api.put(&world.cluster);
+        let own = ControlCluster { virtual_address: Some([192, 168, 10, 95].into()), has_former_kinds: false };
+        let objects = Fenced::new(std::sync::Arc::new(world.api.clone()), world.term.clone()).of(own);
+        let World { place, term, clock, .. } = &world;
+        let work = Reconciler { objects: &objects, places: place, term, clock, is_marked: true };
+        work.reconcile(&world.cluster).await.unwrap();
+        has_reason(&world, "AddressesMissing");
+        assert_eq!(held_by(&world).1, 0);
+    }
 }
