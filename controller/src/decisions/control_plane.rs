@@ -497,7 +497,7 @@ mod tests {
 
     /// Finding 7 of controller.md: images without this property form clusters with 24, and refuse others.
     #[test]
-    fn form_has_a_node_prefix_only_if_it_is_not_24() {
+    fn form_omits_the_default_node_prefix() {
         let of = |prefix: u8| {
             let mut cluster = cluster();
             cluster.spec.network.node_prefix = prefix;

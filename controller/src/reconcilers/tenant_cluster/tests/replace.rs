@@ -90,7 +90,7 @@ async fn operator_asks_for_a_replacement() {
 /// vCenter does not know whether a VM on a silent host runs. Only the operator can say so, and only for the host that was named.
 /// Later the host returns, with a VM that has the address of its node.
 #[tokio::test(start_paused = true)]
-async fn node_on_a_silent_host_waits_for_the_operator() {
+async fn node_on_a_silent_host_awaits_operator() {
     let world = placed().await;
     let mut former = None;
     world.place.change("shop-cp2", |vm| {
@@ -132,7 +132,7 @@ async fn node_on_a_silent_host_waits_for_the_operator() {
 
 /// The operator confirms a host that no look has shown to be silent.
 #[tokio::test(start_paused = true)]
-async fn a_host_that_responds_is_not_taken_for_off() {
+async fn responding_host_is_not_taken_for_off() {
     let world = placed().await;
     world.place.change("shop-cp2", |vm| vm.power = PowerState::Unknown);
     annotate(&world, REPLACE_NODE, "shop-cp2");

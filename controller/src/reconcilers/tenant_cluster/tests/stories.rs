@@ -191,7 +191,7 @@ async fn the_kubeconfig_for_users_has_its_own_user() {
 
 /// Finding 7 of controller.md: the image does not know `nodePrefix` 25. Its nodes would take a /24 each.
 #[tokio::test(start_paused = true)]
-async fn image_without_node_prefix_forms_no_cluster_with_25() {
+async fn image_without_node_prefix_refuses_25() {
     for prefix in [24, 25] {
         let mut world = World::new();
         world.place.lock().unknown_property = Some(contract::properties::NODE_PREFIX);

@@ -379,10 +379,10 @@ async fn cluster_waits_for_free_capacity() {
     world.until("ready", World::is_ready).await;
 }
 
-/// Findings 3, 16 and 25 of controller.md: a team with a network, a quota and a Catalog, from the creation of its cluster to its
-/// deletion. Another team names its network, and a second cluster exceeds its quota.
+/// Findings 3, 16 and 25 of controller.md: clusters of a team with a network, a quota and a Catalog. Another team names its network,
+/// and a second cluster exceeds the quota until the first one is deleted.
 #[tokio::test(start_paused = true)]
-async fn cluster_of_a_tenant_is_created_within_its_quota() {
+async fn tenants_cluster_is_created_within_its_quota() {
     use crate::decisions::fixture::tenant;
     use crate::reconcilers::tenant::reconcile;
     use crate::reconcilers::tests::{context, settled};
