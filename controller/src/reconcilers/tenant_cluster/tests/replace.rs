@@ -11,23 +11,33 @@ use crate::objects::{HOST_IS_OFF, REPLACE_NODE, TenantCluster};
 /// A ready cluster that has recorded the places of its VMs.
 async fn placed() -> World {
     let world = World::ready().await;
+    notes_places(&world).await;
+    world
+}
+
+/// A ready cluster that has lost its second node with its data disk.
+async fn lost() -> World {
+    let world = World::ready().await;
+    loses_a_node(&world).await;
+    world
+}
+
+async fn notes_places(world: &World) {
     for name in ["shop-cp1", "shop-cp2", "shop-cp3"] {
         world.place.change(name, |vm| vm.settings = Some(format!("[vsan-1] {name}/{name}.vmx")));
     }
     world.place.change("shop-cp2", |vm| vm.power = PowerState::Off);
     world.until("its places are noted", |world| world.status()["deployment"]["places"].is_object()).await;
     world.until("it is on", |world| world.condition("ControlPlaneReady").1 == "AllReady").await;
-    world
 }
 
-/// A ready cluster that has lost its second node with its data disk.
-async fn lost() -> World {
-    let world = placed().await;
+/// A ready cluster loses its second node with its data disk.
+pub(super) async fn loses_a_node(world: &World) {
+    notes_places(world).await;
     let mut disk = None;
     world.place.change("shop-cp2", |vm| disk = vm.disks.first().map(|disk| disk.reference.uuid));
     world.place.lose("shop-cp2");
     world.place.lock().disks.remove(&disk.expect("its data disk"));
-    world
 }
 
 fn change(world: &World, change: impl FnOnce(&mut TenantCluster)) {
@@ -49,7 +59,7 @@ fn operation(world: &World) -> Value {
     }
 }
 
-fn is_replaced(world: &World) -> bool {
+pub(super) fn is_replaced(world: &World) -> bool {
     operation(world)["status"]["outcome"] == "done" && world.condition("ControlPlaneReady").1 == "AllReady"
 }
 

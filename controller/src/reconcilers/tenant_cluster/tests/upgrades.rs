@@ -19,6 +19,7 @@ use kube::runtime::controller::Action;
 use super::World;
 use super::api::Mortal;
 use super::place;
+use super::replace::{is_replaced, loses_a_node};
 use crate::context::ReconcileError;
 use crate::decisions::fixture;
 use crate::objects::{
@@ -402,6 +403,16 @@ async fn kubernetes_follows_the_commit_and_failures_wait() {
     assert_eq!(raise(&world).status.unwrap().outcome.as_deref(), Some("done"));
     assert_eq!(raise(&world).status.unwrap().entries, entries, "a further try has no better one");
     assert!(raise(&world).metadata.annotations.is_none_or(|it| it.is_empty()));
+}
+
+/// Finding 5 of controller.md: a cluster with a lost node could never be upgraded.
+#[tokio::test(start_paused = true)]
+async fn cluster_is_upgraded_after_a_replacement() {
+    let world = World::upgradable().await;
+    loses_a_node(&world).await;
+    world.until("replaced", is_replaced).await;
+    world.upgrades_to(NEW).await;
+    world.all_run(NEW, "after the replacement");
 }
 
 /// Finding 11 of controller.md: a pool that is paused keeps workers of a former version. Their Machines have no version in their
