@@ -495,6 +495,17 @@ mod tests {
         );
     }
 
+    /// Finding 7 of controller.md: images without this property form clusters with 24, and refuse others.
+    #[test]
+    fn form_omits_the_default_node_prefix() {
+        let of = |prefix: u8| {
+            let mut cluster = cluster();
+            cluster.spec.network.node_prefix = prefix;
+            told(&cluster, &Secrets::default(), |told| told.form(&nodes()[0])).unwrap().remove(keys::NODE_PREFIX)
+        };
+        assert_eq!((of(24), of(25)), (None, Some("25".to_owned())));
+    }
+
     /// Addresses that the spec names after the first VM are not claimed.
     #[test]
     fn form_has_only_claimed_addresses() {

@@ -195,6 +195,30 @@ mod tests {
         assert!(rules > 60, "only {rules} rules were looked at");
     }
 
+    /// Finding 25 of controller.md: `kubectl get` showed Ready nodes without their number, and reasons with `-o wide` only.
+    #[test]
+    fn columns_show_reasons_and_numbers() {
+        let columns = |kind: &str| -> Vec<String> {
+            let all = all();
+            let found =
+                all.iter().find(|it| it.definition.spec.names.kind == kind).unwrap_or_else(|| panic!("no {kind}"));
+            let columns = definition(&found.definition)["spec"]["versions"][0]["additionalPrinterColumns"].clone();
+            let is_always = |column: &&Value| column["priority"].as_i64().unwrap_or_default() == 0;
+            let shown = columns.as_array().into_iter().flatten().filter(is_always);
+            shown.filter_map(|column| column["name"].as_str().map(str::to_owned)).collect()
+        };
+        let expected = [
+            ("TenantCluster", ["CP-Ready", "CP", "Reason"]),
+            ("NodePool", ["Ready", "Replicas", "Reason"]),
+            ("Machine", ["Phase", "Ready", "Reason"]),
+            ("Operation", ["Step", "Outcome", "Reason"]),
+        ];
+        for (kind, names) in expected {
+            let shown = columns(kind);
+            assert!(names.iter().all(|name| shown.iter().any(|it| it == name)), "{kind}: {shown:?}");
+        }
+    }
+
     #[test]
     fn kinds_share_a_group_and_have_unique_names() {
         let mut names = BTreeSet::new();

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::deployment_record::{DeploymentRecord, Node};
 use super::replica::LeftVm;
 use super::wait::Wait;
-use crate::hypervisor::{DiskKind, DiskRef, Vm, VmRef};
+use crate::hypervisor::{DiskKind, DiskRef, PowerState, Vm, VmRef};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeReport {
@@ -101,6 +101,11 @@ impl Inventory {
         let is_made = is_made || kept.is_replacement(vm.uuid()) || kept.replaced_vms.contains(&vm.uuid());
         let is_known = is_made || kept.is_granted(vm.uuid());
         is_known && self.vms.iter().filter(|other| other.uuid() == vm.uuid()).count() == 1
+    }
+
+    /// The former VMs of replaced nodes that have returned. One whose host does not answer is left alone.
+    pub(super) fn returned(&self) -> impl Iterator<Item = &Vm> {
+        self.replaced.iter().filter(|vm| vm.stamp.is_some() && vm.power != PowerState::Unknown)
     }
 
     /// The copies of nodes' VMs that were found.

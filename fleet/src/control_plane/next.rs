@@ -53,7 +53,8 @@ fn up(kept: &DeploymentRecord, seen: &Inventory, next: &mut Next) {
         let words = format!("{vm} carries this deployment's stamp, and is no control-plane node's");
         next.waits.push(Wait::lasting(&vm.name, reason::VM_ODD, words));
     }
-    seen.replaced.iter().for_each(|vm| retires(vm, next));
+    let returned = seen.returned().map(|vm| Action::Retire(vm.reference.clone()));
+    next.actions.extend(returned);
     let mut on = 0;
     for node in &kept.nodes {
         if let Some(open) = kept.replacement.as_ref().filter(|open| open.node == node.name) {
@@ -262,13 +263,6 @@ fn replaces(kept: &DeploymentRecord, open: &Replacement, seen: &Inventory, next:
             }
             PowerState::Suspended | PowerState::Unknown => next.waits.push(odd_power(vm)),
         },
-    }
-}
-
-/// Decides for a VM of a node that was replaced, and that has returned. One whose host does not answer is left alone.
-fn retires(vm: &Vm, next: &mut Next) {
-    if vm.stamp.is_some() && vm.power != PowerState::Unknown {
-        next.actions.push(Action::Retire(vm.reference.clone()));
     }
 }
 

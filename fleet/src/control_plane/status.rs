@@ -78,6 +78,9 @@ pub struct DeployStatus {
     /// VMs that are newer than the record of the cluster. A caller that trusts only the record changes none of them.
     #[serde(skip)]
     pub newer: Vec<Vm>,
+    /// Former VMs of replaced nodes that have returned. The next run shuts them out: they have the addresses of their nodes.
+    #[serde(skip)]
+    pub returned: Vec<Vm>,
 }
 
 impl DeployStatus {
@@ -135,6 +138,7 @@ impl DeployStatus {
             waits,
             done,
             newer: seen.newer(kept).into_iter().cloned().collect(),
+            returned: seen.returned().cloned().collect(),
         }
     }
 }

@@ -152,6 +152,21 @@ mod tests {
         assert!(error.to_string().contains("a value for cidr, where its OVA has none"), "{error}");
     }
 
+    // Finding 7 of controller.md: an image without `node-prefix` would give each node a /24, whatever the cluster asks for.
+    #[test]
+    fn given_value_of_an_unknown_property_is_refused() {
+        let form = ["pod-cidr", "role"].map(|id| property(id, "", false, true));
+        let with = |given: &[(&str, &'static str)]| {
+            let given = given.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+            let defaults = BTreeMap::new();
+            let values = filled(&form, &defaults, given).unwrap();
+            ConfigSpec::new().properties(&form, values.iter().map(|(name, value)| (name.as_str(), *value)))
+        };
+        assert!(with(&[("pod-cidr", "10.0.0.0/16")]).is_ok());
+        let error = with(&[("pod-cidr", "10.0.0.0/16"), ("node-prefix", "25")]).unwrap_err();
+        assert!(error.to_string().contains("the VM has no property node-prefix"), "{error}");
+    }
+
     #[test]
     fn only_given_values_of_known_properties_are_copied() {
         let image = [("name", ""), ("minor", "1.36"), ("build", "new"), ("same", "s")]

@@ -355,6 +355,20 @@ async fn pausing_the_cluster_stops_growth() {
     pooled.is_consistent("five");
 }
 
+/// Finding 12 of controller.md: after days of a pause the kubeconfig had expired, and all workers were called not Ready.
+#[tokio::test(start_paused = true)]
+async fn workers_of_a_paused_cluster_stay_ready() {
+    let pooled = Pooled::settled(2).await;
+    pooled.pause(true);
+    for _ in 0..64 {
+        tokio::time::sleep(Duration::from_secs(3 * 3600)).await;
+        pooled.0.reconcile().await.unwrap();
+        pooled.reconcile().await.unwrap();
+        assert!(pooled.0.is_ready(), "{:?}", pooled.0.condition("Ready"));
+        assert!(pooled.is_settled(2), "{:?}", pooled.condition("Ready"));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn changes_of_machines_take_effect_during_joins() {
     let pooled = Pooled::new(2).await;

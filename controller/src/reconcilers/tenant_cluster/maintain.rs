@@ -140,7 +140,8 @@ impl Round<'_> {
     /// 2. VMs that are newer than the record block all else, until the operator has them adopted (`drift.rs`).
     /// 3. Plan: decides the next change (`change.rs`).
     /// 4. Replaces a lost node, or says what that waits for (`replace.rs`). Nothing else changes meanwhile.
-    /// 5. Powers on VMs that are off, as far as an open swap allows it. Also if no node has renewed the kubeconfig before.
+    /// 5. Powers on VMs that are off, as far as an open swap allows it. Also if no node has renewed the kubeconfig before, or the
+    ///    former VM of a replaced node has returned.
     /// 6. Checks nodes and VMs for the change, and reserves the size of its VMs (`change.rs`, `size.rs`).
     /// 7. Takes the next step towards the settings of the spec, if no other change runs (`settings.rs`).
     /// 8. Report: writes the status (`report.rs`).
@@ -175,7 +176,8 @@ impl Round<'_> {
         // While a swap is open only its Operation creates VMs or powers them on. Exceptions are an Operation that waits for its
         // commit or for the operator, or that has not begun: it runs no steps, and may wait for days.
         let is_left = decision.is_left() && is_off;
-        let is_wanting = !decision.is_open() && (is_off || is_due);
+        let has_returned = !seen.returned.is_empty();
+        let is_wanting = !decision.is_open() && (is_off || is_due || has_returned);
         // While it is unknown whether VMs are newer than the record, nothing is done.
         if !cluster.spec.paused && newer.is_some() && (is_left || is_wanting) {
             if is_left {

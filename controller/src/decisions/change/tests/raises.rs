@@ -26,6 +26,10 @@ fn minor_version_waits_for_the_oldest_worker() {
     let Change::Waits(TenantClusterReason::ChangeBlocked, words) = of(&workers) else { panic!("it is raised") };
     let named = "the Machine shop-general-w2 of the NodePool shop-general runs Kubernetes 1.32";
     assert!(words.starts_with(named), "{words}");
+    // Its status has no version yet.
+    workers[1].status = Some(MachineStatus::default());
+    let waits = of(&workers);
+    assert!(matches!(waits, Change::Waits(TenantClusterReason::ChangeBlocked, _)), "{waits:?}");
     let newer = Some("1.33".to_owned());
     workers[1].status = Some(MachineStatus { kubernetes: newer, ..MachineStatus::default() });
     assert_eq!(of(&workers), raised);

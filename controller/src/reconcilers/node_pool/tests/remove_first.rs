@@ -26,6 +26,24 @@ async fn named_workers_are_drained_and_leave_first() {
     pooled.is_consistent("two again");
 }
 
+/// As `kaas pool scale --remove` writes it: names and replicas change together. After a lost answer no other worker leaves.
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_removes_only_the_named_worker() {
+    async fn story(pooled: &Pooled, what: &str) {
+        pooled.want(|pool| {
+            pool.replicas = 1;
+            pool.remove_first = vec!["shop-general-w1".to_owned()];
+        });
+        pooled.until(what, |it| it.is_whole(1)).await;
+        assert_eq!(pooled.workers(), ["shop-general-w2"], "{what}");
+        pooled.is_consistent(what);
+    }
+    let begun = || Pooled::settled(2);
+    let (calls, changes) = with_lost_answers("answers while a named worker leaves", begun, story).await;
+    assert!(calls > 10 && changes >= 1, "{calls} {changes}");
+    with_vm_faults(changes, begun, story).await;
+}
+
 /// A name alone removes no worker.
 #[tokio::test(start_paused = true)]
 async fn a_name_without_fewer_replicas_changes_nothing() {

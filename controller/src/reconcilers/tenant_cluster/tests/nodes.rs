@@ -89,7 +89,9 @@ impl State {
     pub fn takes_disk(&mut self, vm: &Vm) {
         let Some(node) = Self::node_of(vm).map(str::to_owned) else { return };
         let others = self.vms.iter().filter(|(other, ..)| {
-            Self::node_of(other) == Some(&node) && other.reference != vm.reference && other.power != PowerState::Off
+            let is_other = Self::node_of(other) == Some(&node) && other.reference != vm.reference;
+            // A VM whose host does not respond is off by the operator's word.
+            is_other && other.power != PowerState::Off && !self.cut_off.contains(&other.reference.id)
         });
         assert_eq!(others.count(), 0, "two VMs of {node} are on");
         let digest = self.images.get(&vm.uuid()).cloned().unwrap_or_default();

@@ -19,8 +19,8 @@ use contract::secret::Secret;
 use contract::statement::{Phase, Statement};
 use fleet::control_plane::Guests;
 use fleet::hypervisor::{
-    Adapter, CloneRequest, CloneSettings, Disk, DiskKind, DiskRef, Error, ErrorKind, Fence, Hypervisor, ImageTemplate,
-    Placement, PowerState, Result, ShutDown, Stamp, Vm, VmRef, VmSize,
+    Adapter, CloneRequest, CloneSettings, Disk, DiskKind, DiskRef, Error, ErrorKind, Fence, Host, Hypervisor,
+    ImageTemplate, Placement, PowerState, Result, ShutDown, Stamp, Vm, VmRef, VmSize,
 };
 use fleet::lease::Snapshots;
 use fleet::nodes::{AddOnSeen, ConfigureAnswer};
@@ -74,6 +74,10 @@ pub struct State {
     pub is_away: bool,
     /// Whether there is no template.
     pub lacks_template: bool,
+    /// VMs whose host does not respond, by their identifiers.
+    pub cut_off: BTreeSet<String>,
+    /// A property that the image does not have.
+    pub unknown_property: Option<&'static str>,
     /// Whether the nodes never form.
     pub is_ill: bool,
     /// How often credentials were issued.
@@ -588,6 +592,10 @@ impl Hypervisor for Of {
         found?.map(|(vm, ..)| vm).ok_or_else(|| Error::not_found("no such VM"))
     }
 
+    async fn host(&self, vm: &VmRef) -> Result<Host> {
+        self.place.look(|state| Host { name: "esx1".to_owned(), responds: !state.cut_off.contains(&vm.id) })
+    }
+
     async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>> {
         self.place.look(|state| state.vms.iter().map(|(vm, ..)| vm).filter(|vm| vm.uuid() == uuid).cloned().collect())
     }
@@ -668,6 +676,9 @@ impl Hypervisor for Of {
                         (Vm { size: size.or(vm.size), disks: Vec::new(), adapters, ..vm.clone() }, form, placement)
                     }
                     CloneSettings::Given { size, properties, .. } => {
+                        if let Some(key) = state.unknown_property.filter(|key| properties.contains_key(*key)) {
+                            bail!(Error::refused(format!("the VM has no property {key}")));
+                        }
                         let disk = DiskRef { uuid: Uuid::new_v4(), path: format!("[ds] {name}.vmdk") };
                         let disk =
                             Disk { reference: disk, kind: DiskKind::Data, parent: None, controller: "c".to_owned() };

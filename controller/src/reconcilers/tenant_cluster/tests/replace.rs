@@ -6,28 +6,50 @@ use fleet::hypervisor::PowerState;
 use serde_json::Value;
 
 use super::World;
-use crate::objects::{REPLACE_NODE, TenantCluster};
+use crate::objects::{HOST_IS_OFF, REPLACE_NODE, TenantCluster};
 
-/// A ready cluster that has lost its second node with its data disk. The places of its VMs are recorded.
+/// A ready cluster that has recorded the places of its VMs.
+async fn placed() -> World {
+    let world = World::ready().await;
+    notes_places(&world).await;
+    world
+}
+
+/// A ready cluster that has lost its second node with its data disk.
 async fn lost() -> World {
     let world = World::ready().await;
+    loses_a_node(&world).await;
+    world
+}
+
+async fn notes_places(world: &World) {
     for name in ["shop-cp1", "shop-cp2", "shop-cp3"] {
         world.place.change(name, |vm| vm.settings = Some(format!("[vsan-1] {name}/{name}.vmx")));
     }
     world.place.change("shop-cp2", |vm| vm.power = PowerState::Off);
     world.until("its places are noted", |world| world.status()["deployment"]["places"].is_object()).await;
     world.until("it is on", |world| world.condition("ControlPlaneReady").1 == "AllReady").await;
+}
+
+/// A ready cluster loses its second node with its data disk.
+pub(super) async fn loses_a_node(world: &World) {
+    notes_places(world).await;
     let mut disk = None;
     world.place.change("shop-cp2", |vm| disk = vm.disks.first().map(|disk| disk.reference.uuid));
     world.place.lose("shop-cp2");
     world.place.lock().disks.remove(&disk.expect("its data disk"));
-    world
 }
 
 fn change(world: &World, change: impl FnOnce(&mut TenantCluster)) {
     let mut cluster: TenantCluster = serde_json::from_value(world.api.object("tenantclusters")).unwrap();
     change(&mut cluster);
     world.api.put(&cluster);
+}
+
+fn annotate(world: &World, name: &str, value: &str) {
+    change(world, |cluster| {
+        cluster.metadata.annotations.get_or_insert_default().insert(name.to_owned(), value.to_owned());
+    });
 }
 
 fn operation(world: &World) -> Value {
@@ -37,7 +59,7 @@ fn operation(world: &World) -> Value {
     }
 }
 
-fn is_replaced(world: &World) -> bool {
+pub(super) fn is_replaced(world: &World) -> bool {
     operation(world)["status"]["outcome"] == "done" && world.condition("ControlPlaneReady").1 == "AllReady"
 }
 
@@ -70,11 +92,64 @@ async fn operator_asks_for_a_replacement() {
     world.reconciles(60, 30).await;
     world.says("Progressing", "NodeLostAwaitingOperator", "`kaas cluster replace-node shop shop-cp2` replaces it");
     assert!(world.place.lock().admitted.is_empty());
-    change(&world, |cluster| {
-        cluster.metadata.annotations.get_or_insert_default().insert(REPLACE_NODE.to_owned(), "shop-cp2".to_owned());
-    });
+    annotate(&world, REPLACE_NODE, "shop-cp2");
     world.until("replaced", is_replaced).await;
     assert!(world.api.object("tenantclusters")["metadata"]["annotations"][REPLACE_NODE].is_null(), "it was heard");
+}
+
+/// vCenter does not know whether a VM on a silent host runs. Only the operator can say so, and only for the host that was named.
+/// Later the host returns, with a VM that has the address of its node.
+#[tokio::test(start_paused = true)]
+async fn node_on_a_silent_host_awaits_operator() {
+    let world = placed().await;
+    let mut former = None;
+    world.place.change("shop-cp2", |vm| {
+        vm.power = PowerState::Unknown;
+        former = Some(vm.clone());
+    });
+    let former = former.expect("its VM");
+    world.place.lock().cut_off.insert(former.reference.id.clone());
+    let command = "`kaas cluster replace-node shop shop-cp2 --host-is-off esx1`";
+    world.reconciles(60, 30).await;
+    world.says("Progressing", "NodeLostAwaitingOperator", command);
+    assert!(world.is_ready(), "the others serve");
+    annotate(&world, REPLACE_NODE, "shop-cp2");
+    world.reconciles(4, 30).await;
+    world.says("Progressing", "NodeLostAwaitingOperator", command);
+    annotate(&world, HOST_IS_OFF, "esx9");
+    world.reconciles(4, 30).await;
+    world.says("Progressing", "NodeLostAwaitingOperator", "names esx9");
+    assert_eq!((world.place.vms().len(), world.place.lock().admitted.len()), (3, 0));
+    annotate(&world, HOST_IS_OFF, "esx1");
+    world.until("replaced", is_replaced).await;
+    assert_eq!(world.place.lock().admitted, ["shop-cp2"]);
+    let annotations = world.api.object("tenantclusters")["metadata"]["annotations"].clone();
+    assert!(annotations[REPLACE_NODE].is_null() && annotations[HOST_IS_OFF].is_null(), "{annotations}");
+    world.reconciles(10, 60).await;
+    assert_eq!(world.place.vms().len(), 4, "its former VM is on the silent host, and is left alone");
+    // The host returns.
+    world.place.lock().cut_off.clear();
+    world.place.change("shop-cp2", |vm| vm.power = PowerState::On);
+    world.reconciles(2, 30).await;
+    let state = world.place.lock();
+    let (vm, ..) = state.vms.iter().find(|(vm, ..)| vm.reference == former.reference).expect("it stays");
+    assert!(vm.is_fenced() && vm.power == PowerState::Off && vm.name.starts_with("shop-cp2-replaced-"), "{vm}");
+    assert_eq!(vm.disks, former.disks, "its data disk stays");
+    drop(state);
+    world.until("as before", |world| world.condition("Progressing").1 == "Idle" && world.is_ready()).await;
+    assert_eq!(world.place.lock().admitted.len(), 1, "it was replaced once");
+}
+
+/// The operator confirms a host that no look has shown to be silent.
+#[tokio::test(start_paused = true)]
+async fn responding_host_is_not_taken_for_off() {
+    let world = placed().await;
+    world.place.change("shop-cp2", |vm| vm.power = PowerState::Unknown);
+    annotate(&world, REPLACE_NODE, "shop-cp2");
+    annotate(&world, HOST_IS_OFF, "esx1");
+    world.reconciles(60, 30).await;
+    world.says("Progressing", "NodeLostAwaitingOperator", "not proved lost");
+    assert_eq!((world.place.vms().len(), world.place.lock().admitted.len()), (3, 0));
 }
 
 /// A vCenter that does not answer once costs no day.
@@ -114,9 +189,7 @@ async fn node_of_older_image_is_not_given_up() {
 #[tokio::test(start_paused = true)]
 async fn node_that_runs_is_not_replaced_on_request() {
     let world = World::ready().await;
-    change(&world, |cluster| {
-        cluster.metadata.annotations.get_or_insert_default().insert(REPLACE_NODE.to_owned(), "shop-cp2".to_owned());
-    });
+    annotate(&world, REPLACE_NODE, "shop-cp2");
     world.reconcile().await.unwrap();
     world.says("Progressing", "NodeLostAwaitingOperator", "not proved lost");
     assert!(world.place.lock().admitted.is_empty() && world.is_ready());

@@ -16,8 +16,8 @@ use uuid::Uuid;
 use super::super::Reconciler;
 use super::{Mortal, World};
 use crate::objects::{
-    AddressRange, Limits, Machine, NodePool, ProviderReason, Reference, ServiceVips, TenantCluster,
-    TenantClusterReason, VMClass, set,
+    AddressRange, Catalog, Limits, Machine, NodePool, ProviderReason, Quota, Reference, ServiceVips, Tenant,
+    TenantCluster, TenantClusterReason, VMClass, set,
 };
 use crate::term::Term;
 
@@ -187,6 +187,25 @@ async fn the_kubeconfig_for_users_has_its_own_user() {
     world.api.remove::<k8s_openapi::api::core::v1::Secret>(Some("team-blue"), "shop-kubeconfig");
     world.reconcile().await.unwrap();
     assert_ne!(Kubeconfig::parse(&world.kubeconfig()).unwrap().user(), given.user());
+}
+
+/// Finding 7 of controller.md: the image does not know `nodePrefix` 25. Its nodes would take a /24 each.
+#[tokio::test(start_paused = true)]
+async fn image_without_node_prefix_refuses_25() {
+    for prefix in [24, 25] {
+        let mut world = World::new();
+        world.place.lock().unknown_property = Some(contract::properties::NODE_PREFIX);
+        world.cluster.spec.network.node_prefix = prefix;
+        world.api.put(&world.cluster);
+        if prefix == 24 {
+            world.until("ready", World::is_ready).await;
+            continue;
+        }
+        world.reconciles(4, 60).await;
+        world.says("Progressing", "Blocked", "no property node-prefix");
+        assert!(world.place.vms().is_empty() && !world.is_ready());
+        world.is_deleted("it has no VM").await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,6 +19,7 @@ use kube::runtime::controller::Action;
 use super::World;
 use super::api::Mortal;
 use super::place;
+use super::replace::{is_replaced, loses_a_node};
 use crate::context::ReconcileError;
 use crate::decisions::fixture;
 use crate::objects::{
@@ -402,6 +403,59 @@ async fn kubernetes_follows_the_commit_and_failures_wait() {
     assert_eq!(raise(&world).status.unwrap().outcome.as_deref(), Some("done"));
     assert_eq!(raise(&world).status.unwrap().entries, entries, "a further try has no better one");
     assert!(raise(&world).metadata.annotations.is_none_or(|it| it.is_empty()));
+}
+
+/// Finding 5 of controller.md: a cluster with a lost node could never be upgraded.
+#[tokio::test(start_paused = true)]
+async fn cluster_is_upgraded_after_a_replacement() {
+    let world = World::upgradable().await;
+    loses_a_node(&world).await;
+    world.until("replaced", is_replaced).await;
+    world.upgrades_to(NEW).await;
+    world.all_run(NEW, "after the replacement");
+}
+
+/// Finding 11 of controller.md: a pool that is paused keeps workers of a former version. Their Machines have no version in their
+/// status.
+#[tokio::test(start_paused = true)]
+async fn kubernetes_is_not_raised_past_the_oldest_worker() {
+    let world = World::upgradable().await;
+    world.upgrades_to(NEW).await;
+    let of_cluster = world.machines().remove(0).metadata;
+    let mut worker = Machine::new("shop-general-w1", crate::objects::fixture::worker());
+    let metadata = &mut worker.metadata;
+    (metadata.namespace, metadata.labels) = (of_cluster.namespace, of_cluster.labels);
+    metadata.owner_references = of_cluster.owner_references;
+    worker.spec.kubernetes = "1.33".to_owned();
+    world.api.put(&worker);
+    world.edit(|spec| spec.version = "1.37".to_owned());
+    world.rests().await;
+    let words = "the Machine shop-general-w1 of the NodePool shop-general runs Kubernetes 1.33";
+    world.says("UpToDate", "ChangeBlocked", words);
+    assert!(world.api.named("operations", "shop-kubernetes-1-37").is_none(), "nothing begins");
+    assert!(world.status()["kubernetes"] == "1.36" && world.is_ready());
+    // The pool has replaced it by a worker that is three minor versions behind.
+    worker.spec.kubernetes = "1.34".to_owned();
+    world.api.put(&worker);
+    world.until("raised", World::is_current).await;
+    assert_eq!(world.status()["kubernetes"], "1.37");
+}
+
+/// Finding 25 of controller.md: conditions of an Operation had the generation of its cluster.
+#[tokio::test(start_paused = true)]
+async fn conditions_of_an_operation_have_its_own_generation() {
+    let world = World::upgradable().await;
+    for is_paused in [true, false, true, false] {
+        world.edit(|spec| spec.paused = is_paused);
+    }
+    world.swaps_to(NEW).await;
+    let Operation { metadata, status, .. } = world.operations().remove(0);
+    let of_cluster = world.api.object("tenantclusters")["metadata"]["generation"].as_i64();
+    assert!(of_cluster > metadata.generation, "{of_cluster:?}");
+    let generations: Vec<Option<i64>> =
+        status.unwrap().conditions.iter().map(|condition| Some(condition.observed_generation)).collect();
+    assert!(!generations.is_empty());
+    assert!(generations.iter().all(|generation| *generation == metadata.generation), "{generations:?}");
 }
 
 /// A user who may put requests on an Operation may also write its labels.

@@ -349,6 +349,7 @@ fn remaining_disks_and_copies_are_listed_as_left() {
         waits: Vec::new(),
         done: false,
         newer: Vec::new(),
+        returned: Vec::new(),
     };
     let text = status(&at);
     assert!(text.contains(&format!("  left: the data disk {} at [ds] 1.vmdk\n", disk(1).uuid)), "{text}");

@@ -379,16 +379,98 @@ async fn cluster_waits_for_free_capacity() {
     world.until("ready", World::is_ready).await;
 }
 
-/// Finding 3 of controller.md: the endpoint of the spec is the virtual IP of the control cluster.
+/// Findings 3, 16 and 25 of controller.md: clusters of a team with a network, a quota and a Catalog. Another team names its network,
+/// and a second cluster exceeds the quota until the first one is deleted.
+#[tokio::test(start_paused = true)]
+async fn tenants_cluster_is_created_within_its_quota() {
+    use crate::decisions::fixture::tenant;
+    use crate::reconcilers::tenant::reconcile;
+    use crate::reconcilers::tests::{context, settled};
+    let world = World::new();
+    let mut blue = tenant("blue", &["team-blue"], &["blue"]);
+    blue.spec.quota = Some(Quota { clusters: Some(1), nodes: Some(3), addresses: Some(6), ..Quota::default() });
+    blue.spec.allow.ip_pools = vec!["blue-nodes".to_owned()];
+    blue.spec.admins.users = vec!["anna".to_owned()];
+    world.api.put(&blue);
+    world.api.put(&tenant("red", &["team-red"], &["leased"]));
+    let context = context(&world.api);
+    let catalog = async || -> Catalog {
+        settled::<Tenant, _>(&world.api, &context, (None, "blue"), reconcile).await;
+        world.api.read(Some("team-blue"), "blue").unwrap()
+    };
+    let listed = catalog().await.spec;
+    assert_eq!(listed.providers[0].networks, ["blue"]);
+    assert_eq!(listed.ip_pools, ["blue-nodes"]);
+    assert_eq!((listed.quota.nodes, listed.used.clusters), (Some(3), 0));
+    let like = |namespace: &str, endpoint: &str| {
+        let mut cluster = world.cluster.clone();
+        cluster.metadata.namespace = Some(namespace.to_owned());
+        cluster.spec.network.endpoint.address = Some(endpoint.to_owned());
+        cluster
+    };
+    let red = beside(&world, like("team-red", "192.168.10.11"), 77);
+    both(&world, &red).await;
+    has_reason(&world, "Available");
+    has_reason(&red, "NamespaceNotAllowed");
+    assert_eq!(held_by(&red), (0, 0));
+    let used = catalog().await.spec.used;
+    assert_eq!((used.clusters, used.nodes, used.addresses), (1, 3, 6));
+    assert_eq!(world.api.named("rolebindings", "shop-kubeconfig").unwrap()["subjects"][0]["name"], "anna");
+    let second = beside(&world, like("team-blue", "192.168.10.12"), 78);
+    both(&world, &second).await;
+    has_reason(&second, "QuotaExceeded");
+    assert_eq!((held_by(&second), held_by(&world)), ((0, 0), (3, 6)));
+    assert_eq!(catalog().await.spec.used, used);
+    world.delete();
+    both(&world, &second).await;
+    has_reason(&second, "Available");
+    assert_eq!(catalog().await.spec.used, used, "the second one has the quota now");
+}
+
+/// Finding 4 of controller.md: two pools have the same range, and two clusters are created at once.
+#[tokio::test(start_paused = true)]
+async fn overlapping_pools_give_two_clusters_nothing() {
+    let world = World::new();
+    let mut other = crate::decisions::fixture::pool();
+    other.metadata.name = Some("other".to_owned());
+    world.api.put(&other);
+    let mut second = world.cluster.clone();
+    second.spec.network.endpoint.address = Some("192.168.10.11".to_owned());
+    second.spec.network.service_vips =
+        Some(ServiceVips { ranges: None, pool_ref: Some(Reference::to("other")), count: Some(2) });
+    let second = beside(&world, second, 77);
+    both(&world, &second).await;
+    for one in [&world, &second] {
+        has_reason(one, "AddressesMissing");
+        assert_eq!(held_by(one), (0, 0));
+    }
+    assert!(world.place.vms().is_empty());
+    world.api.remove::<crate::objects::IPPool>(None, "other");
+    both(&world, &second).await;
+    has_reason(&world, "Available");
+    has_reason(&second, "ReferenceMissing");
+}
+
+/// Finding 3 of controller.md: the endpoint or the addresses of Services contain the virtual IP of the control cluster.
 #[tokio::test(start_paused = true)]
 async fn virtual_ip_of_the_control_cluster_is_reserved() {
     use crate::reach::{ControlCluster, Fenced};
-    let world = World::new();
-    let own = ControlCluster { virtual_address: Some([192, 168, 10, 10].into()), has_former_kinds: false };
-    let objects = Fenced::new(std::sync::Arc::new(world.api.clone()), world.term.clone()).of(own);
-    let World { place, term, clock, .. } = &world;
-    let work = Reconciler { objects: &objects, places: place, term, clock, is_marked: true };
-    work.reconcile(&world.cluster).await.unwrap();
-    has_reason(&world, "AddressesMissing");
-    assert_eq!(held_by(&world).1, 0);
+    for is_endpoint in [true, false] {
+        let mut world = World::new();
+        let network = &mut world.cluster.spec.network;
+        if is_endpoint {
+            network.endpoint.address = Some("192.168.10.95".to_owned());
+        } else {
+            let range = AddressRange { first: "192.168.10.94".to_owned(), last: "192.168.10.96".to_owned() };
+            network.service_vips = Some(ServiceVips { ranges: Some(vec![range]), pool_ref: None, count: None });
+        }
+        world.api.put(&world.cluster);
+        let own = ControlCluster { virtual_address: Some([192, 168, 10, 95].into()), has_former_kinds: false };
+        let objects = Fenced::new(std::sync::Arc::new(world.api.clone()), world.term.clone()).of(own);
+        let World { place, term, clock, .. } = &world;
+        let work = Reconciler { objects: &objects, places: place, term, clock, is_marked: true };
+        work.reconcile(&world.cluster).await.unwrap();
+        has_reason(&world, "AddressesMissing");
+        assert_eq!(held_by(&world).1, 0);
+    }
 }
