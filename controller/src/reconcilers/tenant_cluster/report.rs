@@ -272,6 +272,7 @@ impl Round<'_> {
             said.push(self.add_ons(cluster, kubeconfig).await);
         }
         let numbers = health.control_plane();
+        let named = cluster.status.as_ref().and_then(|status| status.operation.as_ref());
         self.note(cluster, &said, |status| {
             status.nodes = health.nodes();
             if let Some(numbers) = &numbers {
@@ -283,7 +284,10 @@ impl Round<'_> {
             if let Some(version) = &version {
                 status.version.clone_from(version);
             }
-            status.operation.clone_from(&decision.operation);
+            // Otherwise one that was created since the decision stays.
+            if decision.operation.as_ref() != named {
+                status.operation.clone_from(&decision.operation);
+            }
         })
         .await
     }
