@@ -64,12 +64,33 @@ fn annotation<'a>(cluster: &'a TenantCluster, name: &str) -> Option<&'a str> {
     cluster.annotations().get(name).map(String::as_str)
 }
 
+/// The beginning of an annotation's value for a message.
+fn shown(value: &str) -> String {
+    value.chars().filter(|character| !character.is_control()).take(63).collect()
+}
+
+fn is_node(seen: &DeployStatus, name: &str) -> bool {
+    seen.nodes.iter().any(|node| node.name == name)
+}
+
+/// What the operator has to do if the annotation names no control-plane node. Its value may be any text, so it is ignored.
+pub fn misnamed_node(cluster: &TenantCluster, seen: &DeployStatus) -> Option<String> {
+    let asked = annotation(cluster, REPLACE_NODE).filter(|asked| seen.formed && !is_node(seen, asked))?;
+    let nodes: Vec<&str> = seen.nodes.iter().map(|node| node.name.as_str()).collect();
+    let (name, nodes) = (cluster.name_any(), nodes.join(", "));
+    Some(format!(
+        "the annotation {REPLACE_NODE} is ignored, for {name} has no control-plane node {}: run `kaas cluster replace-node {name} NODE` \
+         for one of {nodes}, or remove the annotation with `kubectl annotate tenantclusters {name} {REPLACE_NODE}-`",
+        shown(asked)
+    ))
+}
+
 /// The node to replace: the one that the operator names, or the only one that is not Ready and whose VM is not on.
 pub fn lost_node(cluster: &TenantCluster, seen: &DeployStatus) -> Option<LostNode> {
     if !seen.formed || !seen.looked {
         return None;
     }
-    if let Some(name) = annotation(cluster, REPLACE_NODE) {
+    if let Some(name) = annotation(cluster, REPLACE_NODE).filter(|name| is_node(seen, name)) {
         return Some(LostNode { name: name.to_owned(), is_asked: true });
     }
     let mut lost = seen.nodes.iter().filter(|node| !node.ready && node.power != Some(PowerState::On));
@@ -104,13 +125,9 @@ pub fn noted(before: Option<&NodeRepair>, lost: &LostNode, proof: &PowerProof, a
 
 impl ReplacementInputs<'_> {
     pub fn next(&self) -> ReplacementStep {
-        let Self { cluster, lost, seen, .. } = self;
+        let Self { cluster, lost, .. } = self;
         let (name, node) = (cluster.name_any(), &lost.name);
         let command = format!("`kaas cluster replace-node {name} {node}`");
-        if !seen.nodes.iter().any(|known| known.name == *node) {
-            let words = format!("{name} has no control-plane node {node}, which the annotation {REPLACE_NODE} names");
-            return ReplacementStep::Asks(words);
-        }
         let what = match self.proof {
             PowerProof::Off => format!("the VM of {node} is off, without its data disk"),
             PowerProof::Gone => format!("the VM of {node} and its data disk are gone"),
@@ -174,7 +191,8 @@ impl ReplacementInputs<'_> {
             let what = format!("the operator said that the host {host} of {node} is off");
             return self.prevented(&what).unwrap_or(ReplacementStep::Begin { host_is_off: Some(host.to_owned()) });
         }
-        let other = said.map(|said| format!(" The annotation {HOST_IS_OFF} names {said}.")).unwrap_or_default();
+        let other =
+            said.map(|said| format!(" The annotation {HOST_IS_OFF} names {}.", shown(said))).unwrap_or_default();
         ReplacementStep::Asks(format!(
             "whether the VM of {node} runs is unknown: {why}.{other} Bring the host back, or switch it off and run {} --host-is-off \
              {host}`",
@@ -309,6 +327,28 @@ mod tests {
         };
         assert!(matches!(after(DAY - 1), ReplacementStep::Asks(words) if words.contains("kaas cluster replace-node")));
         assert_eq!(after(DAY), ReplacementStep::Begin { host_is_off: None });
+    }
+
+    // A malformed annotation went into the status, and the API server refused each write of it.
+    #[test]
+    fn malformed_annotations_are_ignored_and_named() {
+        let (mut cluster, seen) = (fixture::cluster(), seen());
+        assert_eq!(misnamed_node(&cluster, &seen), None);
+        let long = format!("no\nname{}", "!".repeat(5000));
+        for name in ["shop-cp4", "Shop CP2", "", long.as_str()] {
+            ask(&mut cluster, REPLACE_NODE, name);
+            assert_eq!(lost_node(&cluster, &seen), Some(LostNode { name: "shop-cp2".to_owned(), is_asked: false }));
+            let words = misnamed_node(&cluster, &seen).unwrap();
+            assert!(words.len() < 512 && words.contains("`kubectl annotate tenantclusters shop "), "{words}");
+            assert!(!words.contains('\n') && words.contains("shop-cp1, shop-cp2, shop-cp3"), "{words}");
+        }
+        ask(&mut cluster, REPLACE_NODE, "shop-cp2");
+        assert_eq!(misnamed_node(&cluster, &seen), None);
+        let host = step(&silent(), 0, |cluster, _| {
+            ask(cluster, REPLACE_NODE, "shop-cp2");
+            ask(cluster, HOST_IS_OFF, &long);
+        });
+        assert!(matches!(&host, ReplacementStep::Asks(words) if words.len() < 512), "{host:?}");
     }
 
     #[test]

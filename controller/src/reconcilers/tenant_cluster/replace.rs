@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use contract::configure::Properties;
-use fleet::control_plane::{DeployStatus, Goal, PowerProof, Replacement, RunOutcome};
+use fleet::control_plane::{DeployStatus, Goal, Replacement, RunOutcome};
 use fleet::nodes::ConfigureAnswer;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
@@ -69,10 +69,8 @@ impl Round<'_> {
         if is_paused || self.operations(cluster).await?.iter().any(is_other_open) {
             return Ok(LostNodeResult::None);
         }
-        let is_known = seen.nodes.iter().any(|node| node.name == lost.name);
         let proof = match self.power_proof(&lost.name).await? {
             Ok(proof) => proof,
-            Err(_) if !is_known => PowerProof::Unknown { why: String::new(), host: None },
             // A look that fails proves nothing, and takes nothing back.
             Err(_) if before.is_none_or(|before| before.node.is_none()) => return Ok(LostNodeResult::None),
             Err(error) => {
