@@ -5,7 +5,7 @@
 //! | one of three nodes is lost, and the others are Ready | yes | yes |
 //! | its VM is proved off or gone | for `repair.afterSeconds` | now |
 //! | its host does not respond | never | once the operator confirmed that the named host is off |
-//! | no Operation is open, and nothing is paused: the reconciler asks that before | yes | yes |
+//! | no Operation is open, and nothing is paused: the reconciler asks that before ([`held_replacement`]) | yes | yes |
 //! | few clusters of the Provider replace a node at once | yes | no |
 //! | none was replaced automatically within a day | yes | no |
 //!
@@ -123,14 +123,29 @@ pub fn noted(before: Option<&NodeRepair>, lost: &LostNode, proof: &PowerProof, a
     NodeRepair { node: Some(lost.name.clone()), proved_since: since, last_proved: last, host, ..before }
 }
 
+fn evidence(node: &str, proof: &PowerProof) -> String {
+    match proof {
+        PowerProof::Off => format!("the VM of {node} is off, without its data disk"),
+        PowerProof::Gone => format!("the VM of {node} and its data disk are gone"),
+        PowerProof::Unknown { why, .. } => format!("{node} is not proved lost: {why}"),
+    }
+}
+
+/// The message about a lost node that is not replaced now, for the reason `held`. `None` if the node may return by itself.
+pub fn held_replacement(lost: &LostNode, proof: &PowerProof, held: &str) -> Option<String> {
+    let may_return =
+        matches!(proof, PowerProof::Unknown { host, .. } if host.as_ref().is_none_or(|host| host.responds));
+    let words = || format!("{}. It is not replaced now: {held}", evidence(&lost.name, proof));
+    (lost.is_asked || !may_return).then(words)
+}
+
 impl ReplacementInputs<'_> {
     pub fn next(&self) -> ReplacementStep {
         let Self { cluster, lost, .. } = self;
         let (name, node) = (cluster.name_any(), &lost.name);
         let command = format!("`kaas cluster replace-node {name} {node}`");
         let what = match self.proof {
-            PowerProof::Off => format!("the VM of {node} is off, without its data disk"),
-            PowerProof::Gone => format!("the VM of {node} and its data disk are gone"),
+            PowerProof::Off | PowerProof::Gone => evidence(node, self.proof),
             PowerProof::Unknown { why, host } => match host.as_ref().filter(|host| !host.responds) {
                 Some(host) => return self.on_silent_host(why, &host.name, &command),
                 None if lost.is_asked => {
@@ -349,6 +364,25 @@ mod tests {
             ask(cluster, HOST_IS_OFF, &long);
         });
         assert!(matches!(&host, ReplacementStep::Asks(words) if words.len() < 512), "{host:?}");
+    }
+
+    // While the cluster was paused, or an Operation was open, no condition named the lost node.
+    #[test]
+    fn held_replacement_is_explained() {
+        let held = |proof: &PowerProof, is_asked| {
+            held_replacement(&LostNode { name: "shop-cp2".to_owned(), is_asked }, proof, "set spec.paused to false")
+        };
+        let unknown = PowerProof::Unknown { why: "it is on".to_owned(), host: None };
+        for (proof, is_asked, words) in [
+            (PowerProof::Gone, false, "the VM of shop-cp2 and its data disk are gone."),
+            (PowerProof::Off, true, "the VM of shop-cp2 is off, without its data disk."),
+            (silent(), false, "shop-cp2 is not proved lost: it is on esx1."),
+            (unknown.clone(), true, "shop-cp2 is not proved lost: it is on."),
+        ] {
+            let all = format!("{words} It is not replaced now: set spec.paused to false");
+            assert_eq!(held(&proof, is_asked), Some(all));
+        }
+        assert_eq!(held(&unknown, false), None);
     }
 
     #[test]

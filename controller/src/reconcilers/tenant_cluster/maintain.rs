@@ -140,7 +140,8 @@ impl Round<'_> {
     /// 1. Resolve: reads the state of VMs and nodes.
     /// 2. VMs that are newer than the record block all else, until the operator has them adopted (`drift.rs`).
     /// 3. Plan: decides the next change (`change.rs`).
-    /// 4. Replaces a lost node, or says what that waits for (`replace.rs`). Nothing else changes meanwhile.
+    /// 4. Replaces a lost node, or says what that waits for (`replace.rs`). Nothing else changes meanwhile, unless nothing is done
+    ///    about the node now.
     /// 5. Powers on VMs that are off, as far as an open swap allows it. Also if no node has renewed the kubeconfig before.
     /// 6. Checks nodes and VMs for the change, and reserves the size of its VMs (`change.rs`, `size.rs`).
     /// 7. Takes the next step towards the settings of the spec, if no other change runs (`settings.rs`).
@@ -162,10 +163,11 @@ impl Round<'_> {
         // A renewal before this look may have failed: a run gives a kubeconfig, or says why none can be written.
         let is_due = self.access.is_due(&self.clock.time()) || self.wants_handed_over(cluster).await?;
         let mut decision = self.decide_change(&seen).await?;
-        let lost = misnamed_node(cluster, &seen).map(OperationPhase::NodeLostAwaitingOperator);
+        let mut lost = misnamed_node(cluster, &seen).map(OperationPhase::NodeLostAwaitingOperator);
         if newer.is_some() {
             match self.replace_lost(&seen).await? {
                 LostNodeResult::None => {}
+                LostNodeResult::Held(words) => lost = Some(OperationPhase::NodeLost(words).with_lost(lost)),
                 LostNodeResult::Ran(after) => return Ok(after),
                 LostNodeResult::Says(doing) => {
                     decision.adopts = adopts;

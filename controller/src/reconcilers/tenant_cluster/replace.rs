@@ -18,7 +18,8 @@ use super::own_nodes::{ClusterAccess, nodes};
 use super::{Round, STUCK, StepOutcome, WAITING};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
-    CLUSTER_REF, OperationPhase, ReplacementInputs, ReplacementStep, joined, lost_node, noted, operation_of,
+    CLUSTER_REF, OperationPhase, ReplacementInputs, ReplacementStep, held_replacement, joined, lost_node, noted,
+    operation_of,
 };
 use crate::objects::{
     HOST_IS_OFF, JournalEntry, NodeRepair, Operation, OperationKind, OperationReason, OperationStatus, PlannedStep,
@@ -44,6 +45,8 @@ pub(super) enum LostNodeResult {
     Ran(StepOutcome),
     /// It waits. Nothing else changes meanwhile.
     Says(OperationPhase),
+    /// Nothing is done about it now, as the message says. Other changes continue.
+    Held(String),
 }
 
 impl Round<'_> {
@@ -64,20 +67,22 @@ impl Round<'_> {
             self.is_back(before).await?;
             return Ok(LostNodeResult::None);
         };
-        // An open Operation may move the node's data disk, and ends or is abandoned first.
-        let is_paused = self.pause_reason(cluster).await?.is_some();
-        if is_paused || self.operations(cluster).await?.iter().any(is_other_open) {
-            return Ok(LostNodeResult::None);
-        }
+        let held = self.replacement_held().await?;
         let proof = match self.power_proof(&lost.name).await? {
             Ok(proof) => proof,
             // A look that fails proves nothing, and takes nothing back.
-            Err(_) if before.is_none_or(|before| before.node.is_none()) => return Ok(LostNodeResult::None),
+            Err(_) if held.is_some() || before.is_none_or(|before| before.node.is_none()) => {
+                return Ok(LostNodeResult::None);
+            }
             Err(error) => {
                 let words = format!("whether the VM of {} runs is unknown, and is asked again: {error:#}", lost.name);
                 return Ok(LostNodeResult::Says(OperationPhase::NodeLost(words)));
             }
         };
+        if let Some(held) = held {
+            let words = held_replacement(&lost, &proof, &held);
+            return Ok(words.map_or(LostNodeResult::None, LostNodeResult::Held));
+        }
         let now = self.clock.time();
         let repair = noted(before, &lost, &proof, cluster.spec.control_plane.repair.after_seconds, &now);
         let is_noted = before.is_some_and(|before| before.node.is_some());
@@ -113,6 +118,21 @@ impl Round<'_> {
         })
         .await?;
         self.run_replacement(&lost.name, host_is_off.as_deref(), lost.is_asked, Some(counting)).await
+    }
+
+    /// Why no replacement begins now. An open Operation may move the node's data disk, and ends or is abandoned first.
+    async fn replacement_held(&self) -> Result<Option<String>, ReconcileError> {
+        let cluster = self.cluster;
+        if let Some(pause) = self.pause_reason(cluster).await? {
+            let help = if cluster.spec.paused { ": set spec.paused to false" } else { "" };
+            return Ok(Some(format!("{}{help}", pause.words())));
+        }
+        let operations = self.operations(cluster).await?;
+        let open = operations.iter().find(|it| is_other_open(it));
+        Ok(open.map(|open| {
+            let (open, name) = (open.name_any(), cluster.name_any());
+            format!("the Operation {open} is open, and `kaas cluster upgrade {name} --do abandon` ends it")
+        }))
     }
 
     /// Why no other node can admit a new VM for a lost one now. It is asked before anything begins: from then on the former VM of

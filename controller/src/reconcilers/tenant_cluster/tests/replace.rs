@@ -141,3 +141,16 @@ async fn malformed_request_prevents_no_replacement() {
     world.says("Progressing", "NodeLostAwaitingOperator", remedy);
     assert!(world.is_ready());
 }
+
+// While a cluster was paused, no condition named its lost node.
+#[tokio::test(start_paused = true)]
+async fn paused_cluster_names_its_lost_node() {
+    let world = lost().await;
+    change(&world, |cluster| cluster.spec.paused = true);
+    world.reconciles(60, 30).await;
+    world.says("Progressing", "NodeLost", "the VM of shop-cp2 and its data disk are gone. It is not replaced now");
+    world.says("Progressing", "NodeLost", "set spec.paused to false");
+    assert!(world.place.lock().admitted.is_empty() && operation(&world).is_null());
+    change(&world, |cluster| cluster.spec.paused = false);
+    world.until("replaced", is_replaced).await;
+}
