@@ -76,7 +76,7 @@ pub use self::limits::{
     pool_allowance,
 };
 pub use self::node_image::{ImageConditions, TemplateInventory, image_conditions, next_phase, phase};
-pub use self::node_settings::{node_settings_hashes, pending_settings};
+pub use self::node_settings::{node_settings_hashes, pending_settings, setting_fields, with_applied};
 pub use self::observed::Observed;
 pub use self::obstacle::Obstacle;
 pub use self::owned::{

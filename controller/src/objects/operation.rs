@@ -92,7 +92,7 @@ pub struct OperationSpec {
     #[schemars(length(min = 1, max = 256))]
     pub steps: Vec<PlannedStep>,
     /// The same plan as the program stores it, with the inventory that it is based on. It has the format of `plan` in the journal
-    /// of `kaas control upgrade`.
+    /// of `kaas control upgrade`. The plan of `Configure` has `fields`: the fields of the cluster's spec that nodes get.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::kept")]
     pub plan: Option<Value>,

@@ -258,7 +258,13 @@ impl Round<'_> {
             ),
             _ => {
                 let of_settings = decision.settings.as_ref().and_then(|pending| pending.obstacle.as_ref());
-                (comes.or(settings).or(fixed), decision.change.obstacle().or(of_settings).cloned())
+                // Settings that follow another change are named before they change.
+                let differs = match (comes, settings) {
+                    (Some((reason, words)), Some((_, follows))) if words.is_empty() => Some((reason, follows)),
+                    (Some((reason, words)), Some((_, follows))) => Some((reason, format!("{words}; {follows}"))),
+                    (comes, settings) => comes.or(settings).or(fixed),
+                };
+                (differs, decision.change.obstacle().or(of_settings).cloned())
             }
         };
         let adopts = decision.adopts.clone();
