@@ -133,9 +133,9 @@ reasons! {
         /// Some addresses are free.
         AddressesFree = True,
         /// No address is free: add a range.
-        Exhausted = False for operator,
+        Exhausted = False for operator helps "add a range to `spec.ranges`",
         /// A range is in another pool as well; the message names it. Neither pool assigns addresses until one of them is changed.
-        Overlaps = False for operator,
+        Overlaps = False for operator helps "change `spec.ranges` of one of them",
         /// The addresses were not counted yet.
         NotCounted = Unknown,
     }
@@ -144,6 +144,6 @@ reasons! {
         /// No address in use is outside the ranges.
         AllInRanges = True,
         /// Some addresses are no longer in a range; the message names them. They stay in use until their nodes are deleted.
-        OutsideRanges = False,
+        OutsideRanges = False helps "add them to `spec.ranges`, or delete their nodes",
     }
 }
