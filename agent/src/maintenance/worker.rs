@@ -60,8 +60,8 @@ pub(super) fn certificates(node: &NodeContext) -> anyhow::Result<Findings> {
     Ok(findings)
 }
 
-/// How long after it has saved other settings a worker restarts its agent: its own part of a minute, so that the workers of a pool do
-/// not restart at the same moment.
+/// The pause before the agent restarts with other settings, less than a minute. It depends on the name, so that the workers of a
+/// pool do not restart at the same moment.
 fn restart_delay(name: &str) -> Duration {
     const MILLISECONDS: u64 = 60_000;
     let mut hasher = DefaultHasher::new();

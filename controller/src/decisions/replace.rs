@@ -79,7 +79,7 @@ pub fn misnamed_node(cluster: &TenantCluster, seen: &DeployStatus) -> Option<Str
     let nodes: Vec<&str> = seen.nodes.iter().map(|node| node.name.as_str()).collect();
     let (name, nodes) = (cluster.name_any(), nodes.join(", "));
     Some(format!(
-        "the annotation {REPLACE_NODE} is ignored, for {name} has no control-plane node {}: run `kaas cluster replace-node {name} NODE` \
+        "the annotation {REPLACE_NODE} is ignored: {name} has no control-plane node {}. Run `kaas cluster replace-node {name} NODE` \
          for one of {nodes}, or remove the annotation with `kubectl annotate tenantclusters {name} {REPLACE_NODE}-`",
         shown(asked)
     ))

@@ -130,7 +130,8 @@ reasons! {
         AdoptionRequired = False for operator helps "compare the VMs, then run `kaas cluster adopt`",
         /// A control-plane node is lost. The message says when it is replaced, or what is waited for.
         NodeLost = False helps "see `kubectl describe machines`",
-        /// A control-plane node is lost, and only the operator can have it replaced. The message has the command.
+        /// A control-plane node is lost, and only the operator can have it replaced. Or the annotation `kaas.local/replace-node`
+        /// names no control-plane node. The message has the command.
         NodeLostAwaitingOperator = False for operator helps "see `kaas cluster replace-node`",
         /// Only the operator can remove a problem; the other conditions name it.
         Blocked = False for operator helps "see `kubectl describe tenantclusters`",

@@ -102,7 +102,7 @@ async fn settings_made_by_hand_stay_until_their_field_changes() {
     edit(&world, |it| it.spec.pod_security = PodSecurity::Restricted);
     world.reconcile().await.unwrap();
     assert_eq!(world.property("pod-security")[0], "restricted");
-    // A field that changes meanwhile follows in an Operation of its own, and one that changes back is undone.
+    // A field that changes meanwhile follows in the next Operation, and one that changes back is undone.
     edit(&world, |it| {
         it.spec.pod_security = PodSecurity::Baseline;
         it.spec.add_ons.local_volumes = false;
