@@ -158,7 +158,7 @@ mod tests {
 
     // A vCenter that a Provider names by its DNS name was not reserved.
     #[test]
-    fn addresses_of_a_vcenter_are_known_by_its_name() {
+    fn vcenter_addresses_follow_its_name() {
         let resolved =
             ["10.0.0.9", "10.0.0.9", "127.0.0.1", "169.254.0.1", "224.0.0.1", "0.0.0.0", "fd00::1", "10.0.0.5"];
         let found = host_addresses(resolved.iter().map(|text| text.parse().unwrap()));

@@ -398,7 +398,7 @@ mod tests {
         assert!(matches!(refused.is_replaced("shop-cp2", "shop-a", true), WaitResult::Stopped(_)));
     }
 
-    // The status of a cluster with pending settings names their Operation, and a waiting command missed the end of its own.
+    // The status named the Operation of pending settings, and a waiting command missed the end of the replacement.
     #[test]
     fn replacement_is_found_among_other_operations() {
         let operation = |name: &str, kind: &str, cluster: &str, second: u8| {

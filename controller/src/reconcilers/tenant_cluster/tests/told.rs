@@ -91,7 +91,7 @@ async fn changed_settings_reach_all_nodes() {
 
 // A change of one field gave nodes all other fields too, and undid settings made by hand.
 #[tokio::test(start_paused = true)]
-async fn settings_made_by_hand_stay_until_their_field_changes() {
+async fn settings_made_by_hand_survive_other_changes() {
     let world = World::ready().await;
     for node in 0..3 {
         let address = world.address_of(node);
