@@ -1,7 +1,9 @@
 //! Tasks of workers, and tasks of control-plane nodes for workers.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
-use std::time::SystemTime;
+use std::thread;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use contract::codes;
@@ -58,6 +60,15 @@ pub(super) fn certificates(node: &NodeContext) -> anyhow::Result<Findings> {
     Ok(findings)
 }
 
+/// The pause before the agent restarts with other settings, less than a minute. It depends on the name, so that the workers of a
+/// pool do not restart at the same moment.
+fn restart_delay(name: &str) -> Duration {
+    const MILLISECONDS: u64 = 60_000;
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    Duration::from_millis(hasher.finish() % MILLISECONDS)
+}
+
 /// A worker of a pool takes over settings that the control-plane nodes publish. Other workers keep the settings that the operator
 /// gives them.
 pub(super) fn settings(node: &NodeContext) -> anyhow::Result<Option<Job>> {
@@ -71,7 +82,11 @@ pub(super) fn settings(node: &NodeContext) -> anyhow::Result<Option<Job>> {
         let published = api.like_if_allowed(&join::settings::reference())?;
         // Control-plane nodes of an earlier image publish none.
         let Some(published) = published else { return Ok(Findings::default()) };
-        take_over(&root, &running, &join::settings::read(&published)?, &services::restart_agent)
+        let restart = || {
+            thread::sleep(restart_delay(&running.node().name));
+            services::restart_agent()
+        };
+        take_over(&root, &running, &join::settings::read(&published)?, &restart)
     })))
 }
 
@@ -157,6 +172,18 @@ mod tests {
 
     fn asked(key: &str, text: &str) -> Properties {
         Properties { properties: [(key.to_owned(), text.to_owned())].into() }
+    }
+
+    // Finding 14 of controller.md: all workers of a pool restarted their agents at the same moment.
+    #[test]
+    fn agents_restart_at_different_moments() {
+        let mut in_second = [0; 60];
+        for number in 1..=600 {
+            let delay = restart_delay(&format!("shop-general-w{number}"));
+            in_second[usize::try_from(delay.as_secs()).unwrap()] += 1;
+        }
+        assert!(in_second.iter().all(|count| (1..40).contains(count)), "{in_second:?}");
+        assert_eq!(restart_delay("shop-general-w1"), restart_delay("shop-general-w1"));
     }
 
     // Finding 14 of controller.md: workers kept the settings that they were created with.

@@ -39,6 +39,22 @@ pub enum OperationPhase {
     Idle,
 }
 
+impl OperationPhase {
+    /// With a lost node about which nothing is done now, or a request for one that is ignored. Other states keep their reason.
+    #[must_use]
+    pub fn with_lost(self, lost: Option<Self>) -> Self {
+        let Some(Self::NodeLost(words) | Self::NodeLostAwaitingOperator(words)) = &lost else { return self };
+        let both = |said: &str| format!("{words}; {said}");
+        match self {
+            Self::Paused | Self::Idle => lost.unwrap_or(self),
+            Self::NodeLost(said) | Self::NodeLostAwaitingOperator(said) => Self::NodeLostAwaitingOperator(both(&said)),
+            Self::Operating(said) => Self::Operating(both(&said)),
+            Self::Blocked(said) => Self::Blocked(both(&said)),
+            other => other,
+        }
+    }
+}
+
 /// The conditions of a cluster without a VM. An unknown state, such as that of a silent vCenter, may pass by itself, and needs no
 /// action.
 pub fn before(obstacle: Option<&Obstacle>, paused: bool) -> Vec<ClusterCondition> {
@@ -400,6 +416,26 @@ mod tests {
             kubelet: "v1.36.2".to_owned(),
             heard: String::new(),
         }
+    }
+
+    // While another Operation was open, no condition named a lost node.
+    #[test]
+    fn lost_node_is_named_in_each_state() {
+        use OperationPhase::{Blocked, Idle, NodeLost, NodeLostAwaitingOperator, Operating, Paused};
+        let (a, b) = (|| "a".to_owned(), || "b".to_owned());
+        let both = || "b; a".to_owned();
+        let lost = || Some(NodeLost(b()));
+        for (doing, shown) in [
+            (Idle, NodeLost(b())),
+            (Paused, NodeLost(b())),
+            (Operating(a()), Operating(both())),
+            (Blocked(a()), Blocked(both())),
+        ] {
+            assert_eq!(doing.clone().with_lost(lost()), shown);
+            assert_eq!(doing.clone().with_lost(None), doing);
+        }
+        let ignored = Some(NodeLostAwaitingOperator(b()));
+        assert_eq!(NodeLost(a()).with_lost(ignored), NodeLostAwaitingOperator(both()));
     }
 
     #[test]

@@ -76,7 +76,7 @@ pub use self::limits::{
     pool_allowance,
 };
 pub use self::node_image::{ImageConditions, TemplateInventory, image_conditions, next_phase, phase};
-pub use self::node_settings::{node_settings_hashes, pending_settings};
+pub use self::node_settings::{node_settings_hashes, pending_settings, setting_fields, with_applied};
 pub use self::observed::Observed;
 pub use self::obstacle::Obstacle;
 pub use self::owned::{
@@ -94,7 +94,9 @@ pub use self::preflight::{
 };
 pub use self::provider::{VCenterInventory, ZoneInventory};
 pub use self::repair::{Repairs, forget_old_illness, repaired, repairs};
-pub use self::replace::{LostNode, ReplacementInputs, ReplacementStep, lost_node, noted};
+pub use self::replace::{
+    LostNode, ReplacementInputs, ReplacementStep, held_replacement, lost_node, misnamed_node, noted,
+};
 pub use self::resize::NodeSizes;
 pub use self::resolved::{ResolveInputs as NamedBySpec, resolved, standing, suits};
 pub use self::settings_plan::{AskedNode, SettingsStep, next_setting, with_present_vips};

@@ -86,6 +86,23 @@ pub fn pending_settings(
     fields(spec).into_iter().map(|(field, ..)| field).filter(differs).collect()
 }
 
+/// All fields that become settings of nodes.
+pub fn setting_fields() -> Vec<String> {
+    keys::table().iter().flat_map(|property| property.spec.iter()).map(|field| (*field).to_owned()).collect()
+}
+
+/// The recorded hashes once nodes have the present values of these fields. `now` are the hashes of all present values.
+pub fn with_applied(
+    recorded: &BTreeMap<String, String>,
+    now: &BTreeMap<String, String>,
+    fields: &[String],
+) -> BTreeMap<String, String> {
+    let is_of = |entry: &str| fields.iter().any(|field| entry == field || entry == content(field));
+    let kept = recorded.iter().filter(|(entry, _)| !is_of(entry));
+    let applied = now.iter().filter(|(entry, _)| is_of(entry));
+    kept.chain(applied).map(|(entry, hash)| (entry.clone(), hash.clone())).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -220,6 +237,21 @@ mod tests {
         assert_eq!(pending_settings(&spec, &of("2"), &pinned), ["site.consolePasswordRef"]);
         // Otherwise all clusters with a Secret would change their nodes after an upgrade of the controller.
         assert_eq!(pending_settings(&spec, &of("1"), &hashes(&spec)), [""; 0], "of an earlier version");
+    }
+
+    // A change of one field gave nodes all other fields too, and undid settings made by hand.
+    #[test]
+    fn only_changed_fields_are_recorded() {
+        let (spec, mut changed) = (whole(), whole());
+        changed.pod_security = PodSecurity::Restricted;
+        changed.site.ntp_servers.clear();
+        changed.backup = None;
+        let (recorded, now) = (hashes(&spec), hashes(&changed));
+        let applied = with_applied(&recorded, &now, &["podSecurity".to_owned(), "backup.target".to_owned()]);
+        assert_eq!(pending(&changed, &applied), ["site.ntpServers"]);
+        assert_eq!(with_applied(&recorded, &now, &setting_fields()), now);
+        let all: BTreeSet<String> = fields(&spec).iter().map(|(field, ..)| (*field).to_owned()).collect();
+        assert_eq!(setting_fields().into_iter().collect::<BTreeSet<_>>(), all);
     }
 
     /// A backup without an interval has the nodes' default.

@@ -1,8 +1,9 @@
 //! An observation of a Provider's vCenter, and the conditions that follow from it. Holds no connection.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
 
-use crate::objects::{ProviderReason, VSphere, ZoneRoom};
+use crate::objects::{Provider, ProviderReason, VSphere, ZoneRoom};
 
 /// A vCenter that answers, and the objects that a Provider names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,6 +14,8 @@ pub struct VCenterInventory {
     pub instance: String,
     /// The account that is logged in, as the vCenter names it.
     pub user: String,
+    /// Its IPv4 addresses. Empty if its name could not be resolved.
+    pub addresses: Vec<Ipv4Addr>,
     /// Missing objects, each with its path.
     pub absent: Vec<String>,
     /// Privileges that the account lacks, each with its object and its purpose.
@@ -54,6 +57,28 @@ pub fn privileged(seen: &VCenterInventory) -> ProviderCondition {
         return (ProviderReason::PrivilegesMissing, format!("{user} lacks {}", missing.join("; ")));
     }
     (ProviderReason::Complete, format!("{user} has all that is needed"))
+}
+
+/// The host of the address of a vCenter, which may have a port.
+pub fn host_of(server: &str) -> &str {
+    server.split(':').next().unwrap_or_default()
+}
+
+/// The IPv4 addresses that hosts can have, each once, and no more than a status has.
+pub fn host_addresses(resolved: impl Iterator<Item = IpAddr>) -> Vec<Ipv4Addr> {
+    const MOST: usize = 8;
+    let of_hosts = resolved.filter_map(|address| match address {
+        IpAddr::V4(it) if !it.is_loopback() && !it.is_link_local() && (1..224).contains(&it.octets()[0]) => Some(it),
+        _ => None,
+    });
+    of_hosts.collect::<BTreeSet<_>>().into_iter().take(MOST).collect()
+}
+
+/// The addresses of a Provider's vCenter: that of its spec, and those that its name had at the last look.
+pub fn server_addresses(provider: &Provider) -> Vec<Ipv4Addr> {
+    let named = provider.spec.vsphere.iter().map(|vsphere| host_of(&vsphere.server));
+    let looked = provider.status.iter().flat_map(|status| &status.server_addresses).map(String::as_str);
+    named.chain(looked).filter_map(|text| text.parse().ok()).collect()
 }
 
 /// The free capacity of zones, with their numbers of Machines. A zone with Machines keeps the place that it had when the first
@@ -124,4 +149,28 @@ pub fn moved(vsphere: &VSphere, zones: &[ZoneRoom]) -> Vec<String> {
         }
     });
     said.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture;
+    use super::*;
+
+    // A vCenter that a Provider names by its DNS name was not reserved.
+    #[test]
+    fn vcenter_addresses_follow_its_name() {
+        let resolved =
+            ["10.0.0.9", "10.0.0.9", "127.0.0.1", "169.254.0.1", "224.0.0.1", "0.0.0.0", "fd00::1", "10.0.0.5"];
+        let found = host_addresses(resolved.iter().map(|text| text.parse().unwrap()));
+        assert_eq!(found, [Ipv4Addr::new(10, 0, 0, 5), Ipv4Addr::new(10, 0, 0, 9)]);
+        let many = (0..=255).map(|last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)));
+        assert_eq!(host_addresses(many).len(), 8);
+        assert_eq!((host_of("vcenter.example.com:443"), host_of("10.0.0.7")), ("vcenter.example.com", "10.0.0.7"));
+        let mut provider = fixture::provider();
+        assert!(server_addresses(&provider).is_empty());
+        provider.status.get_or_insert_default().server_addresses = vec!["10.0.0.5".to_owned()];
+        assert_eq!(server_addresses(&provider), [Ipv4Addr::new(10, 0, 0, 5)]);
+        provider.spec.vsphere.as_mut().unwrap().server = "10.0.0.7:443".to_owned();
+        assert_eq!(server_addresses(&provider), [Ipv4Addr::new(10, 0, 0, 7), Ipv4Addr::new(10, 0, 0, 5)]);
+    }
 }

@@ -5,7 +5,7 @@
 //! | one of three nodes is lost, and the others are Ready | yes | yes |
 //! | its VM is proved off or gone | for `repair.afterSeconds` | now |
 //! | its host does not respond | never | once the operator confirmed that the named host is off |
-//! | no Operation is open, and nothing is paused: the reconciler asks that before | yes | yes |
+//! | no Operation is open, and nothing is paused: the reconciler asks that before ([`held_replacement`]) | yes | yes |
 //! | few clusters of the Provider replace a node at once | yes | no |
 //! | none was replaced automatically within a day | yes | no |
 //!
@@ -64,12 +64,33 @@ fn annotation<'a>(cluster: &'a TenantCluster, name: &str) -> Option<&'a str> {
     cluster.annotations().get(name).map(String::as_str)
 }
 
+/// The beginning of an annotation's value for a message.
+fn shown(value: &str) -> String {
+    value.chars().filter(|character| !character.is_control()).take(63).collect()
+}
+
+fn is_node(seen: &DeployStatus, name: &str) -> bool {
+    seen.nodes.iter().any(|node| node.name == name)
+}
+
+/// What the operator has to do if the annotation names no control-plane node. Its value may be any text, so it is ignored.
+pub fn misnamed_node(cluster: &TenantCluster, seen: &DeployStatus) -> Option<String> {
+    let asked = annotation(cluster, REPLACE_NODE).filter(|asked| seen.formed && !is_node(seen, asked))?;
+    let nodes: Vec<&str> = seen.nodes.iter().map(|node| node.name.as_str()).collect();
+    let (name, nodes) = (cluster.name_any(), nodes.join(", "));
+    Some(format!(
+        "the annotation {REPLACE_NODE} is ignored: {name} has no control-plane node {}. Run `kaas cluster replace-node {name} NODE` \
+         for one of {nodes}, or remove the annotation with `kubectl annotate tenantclusters {name} {REPLACE_NODE}-`",
+        shown(asked)
+    ))
+}
+
 /// The node to replace: the one that the operator names, or the only one that is not Ready and whose VM is not on.
 pub fn lost_node(cluster: &TenantCluster, seen: &DeployStatus) -> Option<LostNode> {
     if !seen.formed || !seen.looked {
         return None;
     }
-    if let Some(name) = annotation(cluster, REPLACE_NODE) {
+    if let Some(name) = annotation(cluster, REPLACE_NODE).filter(|name| is_node(seen, name)) {
         return Some(LostNode { name: name.to_owned(), is_asked: true });
     }
     let mut lost = seen.nodes.iter().filter(|node| !node.ready && node.power != Some(PowerState::On));
@@ -102,18 +123,29 @@ pub fn noted(before: Option<&NodeRepair>, lost: &LostNode, proof: &PowerProof, a
     NodeRepair { node: Some(lost.name.clone()), proved_since: since, last_proved: last, host, ..before }
 }
 
+fn evidence(node: &str, proof: &PowerProof) -> String {
+    match proof {
+        PowerProof::Off => format!("the VM of {node} is off, without its data disk"),
+        PowerProof::Gone => format!("the VM of {node} and its data disk are gone"),
+        PowerProof::Unknown { why, .. } => format!("{node} is not proved lost: {why}"),
+    }
+}
+
+/// The message about a lost node that is not replaced now, for the reason `held`. `None` if the node may return by itself.
+pub fn held_replacement(lost: &LostNode, proof: &PowerProof, held: &str) -> Option<String> {
+    let may_return =
+        matches!(proof, PowerProof::Unknown { host, .. } if host.as_ref().is_none_or(|host| host.responds));
+    let words = || format!("{}. It is not replaced now: {held}", evidence(&lost.name, proof));
+    (lost.is_asked || !may_return).then(words)
+}
+
 impl ReplacementInputs<'_> {
     pub fn next(&self) -> ReplacementStep {
-        let Self { cluster, lost, seen, .. } = self;
+        let Self { cluster, lost, .. } = self;
         let (name, node) = (cluster.name_any(), &lost.name);
         let command = format!("`kaas cluster replace-node {name} {node}`");
-        if !seen.nodes.iter().any(|known| known.name == *node) {
-            let words = format!("{name} has no control-plane node {node}, which the annotation {REPLACE_NODE} names");
-            return ReplacementStep::Asks(words);
-        }
         let what = match self.proof {
-            PowerProof::Off => format!("the VM of {node} is off, without its data disk"),
-            PowerProof::Gone => format!("the VM of {node} and its data disk are gone"),
+            PowerProof::Off | PowerProof::Gone => evidence(node, self.proof),
             PowerProof::Unknown { why, host } => match host.as_ref().filter(|host| !host.responds) {
                 Some(host) => return self.on_silent_host(why, &host.name, &command),
                 None if lost.is_asked => {
@@ -174,7 +206,8 @@ impl ReplacementInputs<'_> {
             let what = format!("the operator said that the host {host} of {node} is off");
             return self.prevented(&what).unwrap_or(ReplacementStep::Begin { host_is_off: Some(host.to_owned()) });
         }
-        let other = said.map(|said| format!(" The annotation {HOST_IS_OFF} names {said}.")).unwrap_or_default();
+        let other =
+            said.map(|said| format!(" The annotation {HOST_IS_OFF} names {}.", shown(said))).unwrap_or_default();
         ReplacementStep::Asks(format!(
             "whether the VM of {node} runs is unknown: {why}.{other} Bring the host back, or switch it off and run {} --host-is-off \
              {host}`",
@@ -309,6 +342,47 @@ mod tests {
         };
         assert!(matches!(after(DAY - 1), ReplacementStep::Asks(words) if words.contains("kaas cluster replace-node")));
         assert_eq!(after(DAY), ReplacementStep::Begin { host_is_off: None });
+    }
+
+    // A malformed annotation went into the status, and the API server refused each write of it.
+    #[test]
+    fn malformed_annotations_are_ignored_and_named() {
+        let (mut cluster, seen) = (fixture::cluster(), seen());
+        assert_eq!(misnamed_node(&cluster, &seen), None);
+        let long = format!("no\nname{}", "!".repeat(5000));
+        for name in ["shop-cp4", "Shop CP2", "", long.as_str()] {
+            ask(&mut cluster, REPLACE_NODE, name);
+            assert_eq!(lost_node(&cluster, &seen), Some(LostNode { name: "shop-cp2".to_owned(), is_asked: false }));
+            let words = misnamed_node(&cluster, &seen).unwrap();
+            assert!(words.len() < 512 && words.contains("`kubectl annotate tenantclusters shop "), "{words}");
+            assert!(!words.contains('\n') && words.contains("shop-cp1, shop-cp2, shop-cp3"), "{words}");
+        }
+        ask(&mut cluster, REPLACE_NODE, "shop-cp2");
+        assert_eq!(misnamed_node(&cluster, &seen), None);
+        let host = step(&silent(), 0, |cluster, _| {
+            ask(cluster, REPLACE_NODE, "shop-cp2");
+            ask(cluster, HOST_IS_OFF, &long);
+        });
+        assert!(matches!(&host, ReplacementStep::Asks(words) if words.len() < 512), "{host:?}");
+    }
+
+    // While the cluster was paused, or an Operation was open, no condition named the lost node.
+    #[test]
+    fn held_replacement_is_explained() {
+        let held = |proof: &PowerProof, is_asked| {
+            held_replacement(&LostNode { name: "shop-cp2".to_owned(), is_asked }, proof, "set spec.paused to false")
+        };
+        let unknown = PowerProof::Unknown { why: "it is on".to_owned(), host: None };
+        for (proof, is_asked, words) in [
+            (PowerProof::Gone, false, "the VM of shop-cp2 and its data disk are gone."),
+            (PowerProof::Off, true, "the VM of shop-cp2 is off, without its data disk."),
+            (silent(), false, "shop-cp2 is not proved lost: it is on esx1."),
+            (unknown.clone(), true, "shop-cp2 is not proved lost: it is on."),
+        ] {
+            let all = format!("{words} It is not replaced now: set spec.paused to false");
+            assert_eq!(held(&proof, is_asked), Some(all));
+        }
+        assert_eq!(held(&unknown, false), None);
     }
 
     #[test]

@@ -70,3 +70,50 @@ fn described<R: Reason>() -> Vec<Described> {
     };
     R::CONDITIONS.iter().map(described).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The reasons without a help that are False, and those with one that are not.
+    fn without_help<R: Reason>() -> Vec<(&'static str, &'static str)> {
+        let is_wrong = |reason: &&R| (reason.standing() == ConditionStatus::False) == reason.help().is_empty();
+        R::ALL.iter().filter(is_wrong).map(|reason| (reason.condition(), reason.word())).collect()
+    }
+
+    #[test]
+    fn reasons_of_false_conditions_name_what_helps() {
+        let found = [
+            without_help::<TenantReason>(),
+            without_help::<ProviderReason>(),
+            without_help::<IPPoolReason>(),
+            without_help::<NodeImageReason>(),
+            without_help::<TenantClusterReason>(),
+            without_help::<NodePoolReason>(),
+            without_help::<MachineReason>(),
+            without_help::<OperationReason>(),
+        ];
+        // Nothing has to be done.
+        assert_eq!(found.concat(), [("Progressing", "Idle"), ("Progressing", "Ended")]);
+    }
+
+    #[test]
+    fn help_names_a_command_or_a_field() {
+        fn all<R: Reason>() -> Vec<&'static str> {
+            R::ALL.iter().map(|reason| reason.help()).filter(|help| !help.is_empty()).collect()
+        }
+        let all = [
+            all::<TenantReason>(),
+            all::<ProviderReason>(),
+            all::<IPPoolReason>(),
+            all::<NodeImageReason>(),
+            all::<TenantClusterReason>(),
+            all::<NodePoolReason>(),
+            all::<MachineReason>(),
+            all::<OperationReason>(),
+        ];
+        for help in all.concat() {
+            assert!(help.matches('`').count() >= 2 && help.len() < 128, "{help}");
+        }
+    }
+}

@@ -74,12 +74,31 @@ pub trait Reason: Copy + 'static {
     /// The meaning, and what to do.
     fn meaning(self) -> &'static str;
 
+    /// The command or the field that helps if the condition is False. Empty if nothing has to be done.
+    fn help(self) -> &'static str;
+
     /// Whether the operator must act. Without that, the state may pass by itself.
     fn needs_operator(self) -> bool;
 
     /// The reason with this word of a condition.
     fn find(condition: &str, word: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|reason| reason.condition() == condition && reason.word() == word)
+    }
+}
+
+/// The longest message.
+const MESSAGE: usize = 1024;
+
+/// A message with what helps, unless the message names a command or a field itself. A long message is cut before that.
+fn with_help(message: &str, help: &str) -> String {
+    const SIGNS: [&str; 4] = ["`", "kubectl ", "spec.", "kaas.local/"];
+    let is_named = help.is_empty() || SIGNS.iter().any(|sign| message.contains(sign));
+    let room = if is_named { MESSAGE } else { MESSAGE.saturating_sub(help.chars().count() + 2) };
+    let words: String = message.chars().take(room).collect();
+    match (is_named, words.is_empty()) {
+        (true, _) => words,
+        (false, true) => help.to_owned(),
+        (false, false) => format!("{words}; {help}"),
     }
 }
 
@@ -93,7 +112,7 @@ pub fn set(conditions: &mut Vec<Condition>, reason: impl Reason, message: &str, 
         observed_generation: generation,
         last_transition_time: since.map_or(now, |condition| &condition.last_transition_time).clone(),
         reason: reason.word().to_owned(),
-        message: message.chars().take(1024).collect(),
+        message: with_help(message, reason.help()),
     };
     match found {
         Some(at) if conditions[at] == condition => return false,
@@ -104,11 +123,12 @@ pub fn set(conditions: &mut Vec<Condition>, reason: impl Reason, message: &str, 
 }
 
 /// The reasons of a kind: conditions, each with its meaning when it is `True`, and the reasons of each. `for operator` marks those
-/// that need the operator.
+/// that need the operator. `helps` has the command or the field that helps.
 macro_rules! reasons {
     ($(#[$doc:meta])* $name:ident:
      $($(#[doc = $about:literal])+ $condition:ident {
-         $($(#[doc = $meaning:literal])+ $reason:ident $(as $word:ident)? = $standing:ident $(for $who:ident)?,)+
+         $($(#[doc = $meaning:literal])+ $reason:ident $(as $word:ident)? = $standing:ident $(for $who:ident)?
+             $(helps $help:literal)?,)+
      })+) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +153,10 @@ macro_rules! reasons {
 
             fn meaning(self) -> &'static str {
                 match self { $($(Self::$reason => concat!($($meaning),+),)+)+ }
+            }
+
+            fn help(self) -> &'static str {
+                match self { $($(Self::$reason => concat!($($help)?),)+)+ }
             }
 
             fn needs_operator(self) -> bool {
@@ -176,7 +200,7 @@ mod tests {
             /// The sun shines.
             Sun = True,
             /// It rains: take an umbrella.
-            Rain = False for operator,
+            Rain = False for operator helps "see `umbrella`",
             /// The sky was not observed.
             NotLooked = Unknown,
         }
@@ -192,17 +216,31 @@ mod tests {
     }
 
     #[test]
+    fn message_has_what_helps() {
+        let help = Weather::Rain.help();
+        assert_eq!((help, Weather::Sun.help()), ("see `umbrella`", ""));
+        assert_eq!((with_help("", help), with_help("dry", "")), (help.to_owned(), "dry".to_owned()));
+        for named in ["run `boots`", "see kubectl describe", "set spec.coat", "annotate kaas.local/do"] {
+            assert_eq!(with_help(named, help), named);
+        }
+        let long = with_help(&"\u{fc}".repeat(2000), help);
+        assert!(long.chars().count() == MESSAGE && long.ends_with(help), "{long}");
+    }
+
+    #[test]
     fn condition_keeps_its_time_until_its_status_changes() {
+        const POURS: &str = "it pours; see `umbrella`";
         let mut conditions = Vec::new();
         assert!(set(&mut conditions, Weather::NotLooked, "", 1, &at(1)));
         assert!(!set(&mut conditions, Weather::NotLooked, "", 1, &at(2)), "nothing is new");
         assert!(set(&mut conditions, Weather::WarmNotLooked, "", 1, &at(2)));
         assert!(set(&mut conditions, Weather::Rain, "it rains", 1, &at(3)));
+        assert!(!set(&mut conditions, Weather::Rain, "it rains", 1, &at(3)), "with what helps");
         assert!(set(&mut conditions, Weather::Rain, "it pours", 2, &at(4)), "its message is new");
         assert_eq!(conditions.len(), 2);
         let dry = &conditions[0];
         assert_eq!((dry.about.as_str(), dry.reason.as_str(), dry.status), ("Dry", "Rain", ConditionStatus::False));
-        assert_eq!((&dry.last_transition_time, dry.observed_generation, dry.message.as_str()), (&at(3), 2, "it pours"));
+        assert_eq!((&dry.last_transition_time, dry.observed_generation, dry.message.as_str()), (&at(3), 2, POURS));
         let warm = &conditions[1];
         assert_eq!((warm.about.as_str(), warm.reason.as_str()), ("Warm", "NotLooked"));
         assert_eq!(Weather::Rain.meaning(), " It rains: take an umbrella.");

@@ -47,9 +47,9 @@ pub struct IPPoolSpec {
     #[schemars(length(min = 1, max = 16))]
     pub ranges: Vec<AddressRange>,
     /// Addresses of the subnet that no cluster gets, in a range or not. None is assigned, and a cluster that names one is
-    /// rejected. Name the other hosts of the subnet, such as routers, and a vCenter that Providers name by its DNS name. Reserved
-    /// in any case are the gateways of all pools, and the DNS servers, nodes and virtual IP of the control cluster. A vCenter that
-    /// Providers name by address is also reserved. A cluster that has such an address keeps it.
+    /// rejected. Name the other hosts of the subnet, such as further routers. Reserved in any case are the gateways of all pools,
+    /// and the DNS servers, nodes and virtual IP of the control cluster. The vCenter of each Provider is also reserved, with the
+    /// addresses in `status.serverAddresses`. A cluster that has such an address keeps it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::reserved", extend("x-kubernetes-list-type" = "set"))]
     pub reserved: Vec<String>,
@@ -133,9 +133,9 @@ reasons! {
         /// Some addresses are free.
         AddressesFree = True,
         /// No address is free: add a range.
-        Exhausted = False for operator,
+        Exhausted = False for operator helps "add a range to `spec.ranges`",
         /// A range is in another pool as well; the message names it. Neither pool assigns addresses until one of them is changed.
-        Overlaps = False for operator,
+        Overlaps = False for operator helps "change `spec.ranges` of one of them",
         /// The addresses were not counted yet.
         NotCounted = Unknown,
     }
@@ -144,6 +144,6 @@ reasons! {
         /// No address in use is outside the ranges.
         AllInRanges = True,
         /// Some addresses are no longer in a range; the message names them. They stay in use until their nodes are deleted.
-        OutsideRanges = False,
+        OutsideRanges = False helps "add them to `spec.ranges`, or delete their nodes",
     }
 }

@@ -228,15 +228,18 @@ reasons! {
         /// The VM is powered on.
         VmRuns as Running = True,
         /// The VM is being created.
-        VmProvisioning as Provisioning = False,
+        VmProvisioning as Provisioning = False helps "see `kubectl describe tenantclusters,nodepools`",
         /// The VM is powered off, and not by the controller. Power it on, or delete the Machine. Otherwise another worker
         /// replaces it according to its pool's `repair`.
-        PoweredOff = False for operator,
+        PoweredOff = False for operator
+            helps "power it on in the vCenter, or remove a worker with `kubectl delete machines`",
         /// The VM no longer exists.
-        VmGone as Gone = False for operator,
+        VmGone as Gone = False for operator
+            helps "see `spec.repair` of the pool; for a control-plane node, `kaas cluster replace-node`",
         /// The VM is kept, as `spec.removal` asks; the message has its name. The controller no longer manages it. Remove it in
         /// the vCenter when you no longer need it.
-        VmKept as Kept = False,
+        VmKept as Kept = False
+            helps "`spec.removal` asked for that: remove the VM in the vCenter when it is no longer needed",
         /// The Provider could not be asked, or a VM that may be this one cannot be read now.
         VmNotAsked as NotAsked = Unknown,
     }
@@ -245,13 +248,13 @@ reasons! {
         /// The node is Ready.
         NodeServes as KubeletReady = True,
         /// The node has not joined yet.
-        Joining = False,
+        Joining = False helps "see the console of the VM, and `kubectl describe tenantclusters,nodepools`",
         /// The node did not join; the message has the reason, as its console does.
-        JoinFailed = False for operator,
+        JoinFailed = False for operator helps "remove the cause, then run `kubectl delete machines`",
         /// The node is not Ready; the message has the reason that the node reports.
-        NotReady = False,
+        NotReady = False helps "see `kubectl describe nodes` in the cluster",
         /// The node is drained; the message has what blocks that, if something does.
-        Draining = False,
+        Draining = False helps "see `spec.drain` for what may be lost",
         /// The cluster does not answer.
         NodeNotReached as NotReached = Unknown,
     }
@@ -260,14 +263,14 @@ reasons! {
         /// The node matches it.
         Current = True,
         /// The node differs; the message says in what.
-        Outdated = False,
+        Outdated = False helps "see `kubectl describe nodepools`",
     }
     /// The node does its work.
     Ready {
         /// The node does its work.
         Works as Ready = True,
         /// Another condition says what is wrong.
-        WorksNot as NotReady = False,
+        WorksNot as NotReady = False helps "see the other conditions in `kubectl describe machines`",
         /// Something that has to be known is unknown.
         NotKnown = Unknown,
     }

@@ -170,12 +170,12 @@ reasons! {
         /// Each datastore that clusters need it on has a template.
         TemplatesReady = True,
         /// No Provider has a template of it: push the OVA there.
-        NoTemplate = False,
+        NoTemplate = False helps "push the OVA with `kaas image push`",
         /// A template lacks the stamp of this digest and this publisher, so it is not trusted; the message names it. Delete it
         /// and push the OVA again.
-        NotStamped = False for operator,
+        NotStamped = False for operator helps "delete it, then push the OVA again with `kaas image push`",
         /// Its last phase has begun: use another image.
-        Expired = False for operator,
+        Expired = False for operator helps "name another one in `spec.image` of the clusters",
         /// No Provider could be asked.
         NotAsked = Unknown,
     }
@@ -184,9 +184,9 @@ reasons! {
         /// The controller can run it.
         Understood = True,
         /// The image needs something that this controller does not know: upgrade the control cluster first.
-        TooNew = False for operator,
+        TooNew = False for operator helps "upgrade the control cluster first: `kaas control upgrade`",
         /// The image is not one for tenant clusters.
-        OtherAppliance = False for operator,
+        OtherAppliance = False for operator helps "push an OVA for tenant clusters with `kaas image push`",
         /// No template was read yet.
         NotRead = Unknown,
     }

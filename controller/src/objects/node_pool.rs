@@ -242,34 +242,39 @@ reasons! {
         /// All are Ready.
         AllReady = True,
         /// Workers are being created or removed.
-        Scaling = False,
+        Scaling = False helps "see `kubectl describe machines`",
         /// Some workers are not Ready; the message names them, with the reason.
-        WorkersNotReady = False,
+        WorkersNotReady = False helps "see `kubectl describe machines`",
         /// Too many joins in a row have failed, or another client has joined in place of a worker. The message has the numbers and
         /// names the workers. They stay as they are, and outdated workers are not replaced. Repair and scaling continue. Remove the
         /// cause, then delete their Machines: the pool creates others. A change of the image or the class replaces them too.
-        JoinFailed = False for operator,
+        JoinFailed = False for operator
+            helps "remove the cause, then delete their Machines with `kubectl delete machines`",
         /// The controller's database is older than VMs of workers, which the message names, as after a restore of the control
         /// cluster. No worker is changed, powered off, deleted or created until the operator decides.
-        AdoptionRequired = False for operator,
+        AdoptionRequired = False for operator helps "compare the VMs, then run `kaas cluster adopt`",
         /// The Provider's limits, or the free capacity that the vCenter reports, do not suffice for all wanted workers; the message
         /// has the numbers. Existing workers stay.
-        CapacityMissing = False for operator,
+        CapacityMissing = False for operator helps "lower `spec.replicas`, or ask the operator for capacity",
         /// The Tenant's quota does not suffice for all wanted workers; the message has the numbers. Existing workers stay.
-        QuotaExceeded = False for operator,
+        QuotaExceeded = False for operator
+            helps "lower `spec.replicas`: `kubectl get catalogs --output yaml` shows quota and use",
         /// The range of pods of the cluster does not hold all wanted workers; the message has the numbers. Existing workers stay.
-        PodRangeExhausted = False for operator,
+        PodRangeExhausted = False for operator
+            helps "lower `spec.replicas`: `network.pods` of the cluster cannot change",
         /// The namespace may no longer use the Provider, or what the pool names, and fewer workers exist than are wanted: none is
         /// created. The message names it. Existing workers stay.
-        NamespaceNotAllowed = False for operator,
+        NamespaceNotAllowed = False for operator
+            helps "`kubectl get catalogs --output yaml` shows what the namespace may use",
         /// The cluster has 16 older pools: no worker is created for this one. Enlarge those, or delete one of them.
-        TooMany = False for operator,
+        TooMany = False for operator
+            helps "raise `spec.replicas` of an older pool, or remove one with `kubectl delete nodepools`",
         /// The cluster is missing, or not Ready for workers yet.
-        ClusterNotReady = False,
+        ClusterNotReady = False helps "see `kubectl describe tenantclusters`",
         /// An object that the spec names is missing or unsuitable, or a Machine of the pool cannot be read. The message names it.
-        Unfit = False for operator,
+        Unfit = False for operator helps "correct this in `spec`, or have the object created",
         /// The spec asks for something that this version of the controller does not support; the message names it.
-        NotSupported = False for operator,
+        NotSupported = False for operator helps "remove this from `spec`, or upgrade the control cluster",
         /// The cluster does not answer.
         NotReached = Unknown,
     }
@@ -278,13 +283,13 @@ reasons! {
         /// All workers match it.
         Current = True,
         /// Outdated workers are being replaced.
-        Replacing = False,
+        Replacing = False helps "see `kubectl describe machines`",
         /// `rollout.paused` or the cluster's `paused` is set.
-        Paused = False,
+        Paused = False helps "set `spec.rollout.paused`, and `spec.paused` of the cluster, to false",
         /// A worker cannot leave; the message names the pods, budgets or volumes that block it.
-        DrainBlocked = False for operator,
+        DrainBlocked = False for operator helps "remove what blocks it, or set `spec.drain` of the Machine",
         /// The control-plane nodes have to be changed first.
-        AwaitingControlPlane = False,
+        AwaitingControlPlane = False helps "see `kubectl describe tenantclusters`",
     }
     /// Unhealthy workers may be replaced.
     Repairable {
@@ -292,11 +297,12 @@ reasons! {
         FewUnhealthy = True,
         /// More workers are unhealthy than `repair.maxUnhealthyPercent` allows. Look for a common cause. None is replaced until
         /// then.
-        TooManyUnhealthy = False for operator,
+        TooManyUnhealthy = False for operator
+            helps "see `kubectl describe machines` and `spec.repair.maxUnhealthyPercent`",
         /// There is no capacity for a replacement; the message has the numbers. The unhealthy worker stays until then.
-        NoRoom as CapacityMissing = False for operator,
+        NoRoom as CapacityMissing = False for operator helps "lower `spec.replicas`, or ask the operator for capacity",
         /// `repair.afterSeconds` is 0.
-        RepairOff = False,
+        RepairOff = False helps "set `spec.repair.afterSeconds` to have unhealthy workers replaced",
         /// The cluster or its Provider does not answer: the health of workers is unknown.
         RepairNotKnown as NotKnown = Unknown,
     }

@@ -92,7 +92,7 @@ pub struct OperationSpec {
     #[schemars(length(min = 1, max = 256))]
     pub steps: Vec<PlannedStep>,
     /// The same plan as the program stores it, with the inventory that it is based on. It has the format of `plan` in the journal
-    /// of `kaas control upgrade`.
+    /// of `kaas control upgrade`. The plan of `Configure` has `fields`: the fields of the cluster's spec that nodes get.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::kept")]
     pub plan: Option<Value>,
@@ -260,33 +260,34 @@ reasons! {
         /// The rollback runs; the message has the reason.
         RollingBack = True,
         /// The cluster's `paused` is set.
-        Paused = False,
+        Paused = False helps "set `spec.paused` of the TenantCluster to false",
         /// A step waits; the message says for what. The step is tried again.
-        Waiting = False,
+        Waiting = False helps "it is tried again: see `kubectl describe tenantclusters,machines`",
         /// A step failed and waits for the operator; the message says what can be done. The annotation `kaas.local/do` retries it
         /// (`resume`), rolls back (`rollback`), or ends the Operation where it is (`abandon`).
-        Blocked = False for operator,
+        Blocked = False for operator
+            helps "`kaas cluster upgrade` retries it with `--do resume`, or ends it with `--do abandon`",
         /// All nodes are healthy on the new image, and the commit is awaited. Set the annotation `kaas.local/do` to `commit`, or
         /// to `rollback`.
-        AwaitingCommit = False,
+        AwaitingCommit = False helps "`kaas cluster upgrade` ends it with `--do commit` or `--do rollback`",
         /// The annotation `kaas.local/do` has an unknown word, or one that the Operation no longer allows; the message says
         /// which. Known are `resume`, `rollback`, `commit` and `abandon`.
-        Rejected = False for operator,
+        Rejected = False for operator helps "see `kaas cluster upgrade --help` for the words of `--do`",
         /// The Operation has ended.
         Ended = False,
         /// The control cluster itself is being upgraded, or one of its nodes takes no pods. The Operation continues afterwards.
-        ControlClusterChanges = False,
+        ControlClusterChanges = False helps "see `kubectl get nodes` in the control cluster",
     }
     /// The change is complete.
     Succeeded {
         /// The change is complete.
         Done = True,
         /// All nodes run the former image again.
-        RolledBack = False,
+        RolledBack = False helps "remove the cause, then run `kaas cluster upgrade` with `--do resume`",
         /// The operator ended the Operation where it was, with `kaas.local/do` and `abandon`.
-        Abandoned = False,
+        Abandoned = False helps "see `kubectl describe tenantclusters`",
         /// A node refuses the settings; the message has its words. All nodes have their former settings.
-        Refused = False,
+        Refused = False helps "correct the field in `spec` of the TenantCluster",
         /// The Operation has not ended.
         NotEnded = Unknown,
     }

@@ -302,6 +302,10 @@ pub struct ProviderStatus {
     #[serde(rename = "instanceUUID", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::uuid")]
     pub instance_uuid: Option<String>,
+    /// The IPv4 addresses of the vCenter, as its name was last resolved. No cluster gets one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "shapes::addresses")]
+    pub server_addresses: Vec<String>,
     /// Free capacity of each zone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(
@@ -379,12 +383,13 @@ reasons! {
         /// The server answers.
         Connected = True,
         /// The server does not answer: check `server`, firewalls between it and the control-plane nodes, and the proxy.
-        Unreachable = False,
+        Unreachable = False helps "check `spec.vsphere.server`, and firewalls between it and the control-plane nodes",
         /// No trusted CA has signed its certificate, or its thumbprint is another one: compare the certificate before you change
         /// either.
-        Untrusted = False for operator,
+        Untrusted = False for operator
+            helps "compare the certificate, then correct `spec.vsphere.thumbprint` or `spec.vsphere.caBundle`",
         /// The server is not a vCenter, has an unsupported version, or is another one than before under the same name.
-        OtherServer = False for operator,
+        OtherServer = False for operator helps "correct `spec.vsphere.server`",
         /// The server was not asked yet.
         NotAsked = Unknown,
     }
@@ -393,10 +398,10 @@ reasons! {
         /// The account is logged in.
         LoggedIn = True,
         /// The Secret is missing, or lacks `username` or `password`: create it in `kaas-system`.
-        SecretMissing = False for operator,
+        SecretMissing = False for operator helps "create the Secret of `spec.credentialsRef` in `kaas-system`",
         /// The vCenter rejects the user or the password. The controller tries again only after the Secret changes, so that the
         /// account is not locked.
-        LoginRefused = False for operator,
+        LoginRefused = False for operator helps "correct the Secret of `spec.credentialsRef` in `kaas-system`",
         /// The server is not reached.
         LoginNotAsked as NotReached = Unknown,
     }
@@ -405,9 +410,9 @@ reasons! {
         /// Nothing is missing.
         Complete = True,
         /// Privileges are missing; the message names each, and its object. `kaas provider role` prints them all.
-        PrivilegesMissing = False for operator,
+        PrivilegesMissing = False for operator helps "`kaas provider role` prints all that are needed",
         /// A data center, cluster, resource pool, folder, datastore or port group of the spec is missing; the message names each.
-        ObjectsMissing = False for operator,
+        ObjectsMissing = False for operator helps "correct `spec.vsphere`, or create them in the vCenter",
         /// The account is not logged in.
         PrivilegesNotAsked as NotLoggedIn = Unknown,
     }
@@ -416,12 +421,12 @@ reasons! {
         /// Clusters can be created here.
         Available = True,
         /// Another condition says what is wrong.
-        NotReady = False,
+        NotReady = False helps "see `kubectl describe providers`",
         /// A zone with Machines was removed from the spec, or has another cluster or datastore. Restore its former values; the
         /// message has both.
-        ZoneInUse = False for operator,
+        ZoneInUse = False for operator helps "restore the former values in `spec.vsphere.zones`",
         /// Requests failed so often that none is sent for a while; the message says until when.
-        BackingOff = False,
+        BackingOff = False helps "see Reachable in `kubectl describe providers`",
         /// Something that has to be known is unknown.
         NotKnown = Unknown,
     }

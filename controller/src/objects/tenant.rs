@@ -179,10 +179,10 @@ reasons! {
         InEffect = True,
         /// Another Tenant holds a namespace; the message names it. The Tenant gives nothing to that namespace: remove it from one
         /// of them.
-        NamespaceTaken = False for operator,
+        NamespaceTaken = False for operator helps "remove it from `spec.namespaces` of one of them",
         /// An object that `allow` names does not exist; the message names it. The rest is in effect.
-        AllowedMissing as ReferenceMissing = False for operator,
+        AllowedMissing as ReferenceMissing = False for operator helps "correct `spec.allow`, or create the object",
         /// The Tenant is being deleted, and clusters in its namespaces still exist. It stays in effect until they are deleted.
-        TenantInUse as InUse = False for operator,
+        TenantInUse as InUse = False for operator helps "see `kaas cluster delete`",
     }
 }

@@ -64,6 +64,9 @@ pub async fn reconcile(provider: Arc<Provider>, context: Arc<Context>) -> Result
         // Its first instance UUID. A different one was rejected before this.
         now.instance_uuid = Some(seen.instance.clone());
         now.free_storage_gib = Some(free_storage(seen));
+        if !seen.addresses.is_empty() {
+            now.server_addresses = seen.addresses.iter().map(ToString::to_string).collect();
+        }
     }
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     (now.clusters, now.nodes) = (count(clusters.len()), machines.values().sum());

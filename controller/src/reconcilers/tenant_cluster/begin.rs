@@ -14,6 +14,7 @@ use super::own_nodes::ClusterAccess;
 use super::place::unavailable;
 use super::{Reconciler, Round, StepOutcome};
 use crate::context::{Attempt, ReconcileError};
+use crate::decisions::provider::server_addresses;
 use crate::decisions::{
     Access, AllocatedAddresses, CLAIMANT, CLUSTER_FINALIZER, CLUSTER_REF, Claim, ClaimStep, ControlNode,
     CreationInputs, CreationStep, KeysSeen, MACHINE_FINALIZER, NamedBySpec, NodeSettings, Obstacle, PreflightInputs,
@@ -195,7 +196,7 @@ impl Reconciler<'_> {
         let own = self.own_addresses().await?;
         let providers = tolerant::<Provider>(self.objects).await?.all();
         // These addresses belong to the control cluster or a vCenter, even if the pool does not reserve them.
-        let own_or_vcenters = own.iter().copied().chain(providers.iter().filter_map(server));
+        let own_or_vcenters = own.iter().copied().chain(providers.iter().flat_map(server_addresses));
         let in_use: Vec<Ipv4Addr> = own_or_vcenters.chain(self.objects.control_cluster().virtual_address).collect();
         let pools = leaving_out(pools, &in_use);
         let tenants = tenants(self.objects).await?;
@@ -487,12 +488,6 @@ fn complete(there: &[Machine], wanted: &[Machine]) -> Vec<Machine> {
         machine
     });
     there.iter().cloned().chain(missing).collect()
-}
-
-/// The address of a Provider's vCenter. `None` if it is a name.
-fn server(provider: &Provider) -> Option<Ipv4Addr> {
-    let server = &provider.spec.vsphere.as_ref()?.server;
-    server.split(':').next()?.parse().ok()
 }
 
 /// Stores hashes of the settings that control-plane nodes get from the spec, before any is created from it.

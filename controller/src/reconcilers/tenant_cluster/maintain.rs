@@ -18,6 +18,7 @@ use super::{Reconciler, Round, STUCK, StepOutcome, WAITING};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
     CLUSTER_FINALIZER, Change, Keys, KeysSeen, Obstacle, OperationPhase, joined, keys_secret, kubeconfig_secret,
+    misnamed_node,
 };
 use crate::objects::{Deployment, Machine, SYSTEM, TenantCluster, TenantClusterReason};
 use crate::reach::kinds;
@@ -139,7 +140,8 @@ impl Round<'_> {
     /// 1. Resolve: reads the state of VMs and nodes.
     /// 2. VMs that are newer than the record block all else, until the operator has them adopted (`drift.rs`).
     /// 3. Plan: decides the next change (`change.rs`).
-    /// 4. Replaces a lost node, or says what that waits for (`replace.rs`). Nothing else changes meanwhile.
+    /// 4. Replaces a lost node, or says what that waits for (`replace.rs`). Nothing else changes meanwhile, unless nothing is done
+    ///    about the node now.
     /// 5. Powers on VMs that are off, as far as an open swap allows it. Also if no node has renewed the kubeconfig before, or the
     ///    former VM of a replaced node has returned.
     /// 6. Checks nodes and VMs for the change, and reserves the size of its VMs (`change.rs`, `size.rs`).
@@ -162,13 +164,15 @@ impl Round<'_> {
         // A renewal before this look may have failed: a run gives a kubeconfig, or says why none can be written.
         let is_due = self.access.is_due(&self.clock.time()) || self.wants_handed_over(cluster).await?;
         let mut decision = self.decide_change(&seen).await?;
+        let mut lost = misnamed_node(cluster, &seen).map(OperationPhase::NodeLostAwaitingOperator);
         if newer.is_some() {
             match self.replace_lost(&seen).await? {
                 LostNodeResult::None => {}
+                LostNodeResult::Held(words) => lost = Some(OperationPhase::NodeLost(words).with_lost(lost)),
                 LostNodeResult::Ran(after) => return Ok(after),
                 LostNodeResult::Says(doing) => {
                     decision.adopts = adopts;
-                    self.report(&seen, doing, &decision).await?;
+                    self.report(&seen, doing.with_lost(lost), &decision).await?;
                     return Ok(StepOutcome::RequeueAfter(WAITING));
                 }
             }
@@ -228,7 +232,7 @@ impl Round<'_> {
             (None, Some(words)) => OperationPhase::Blocked(words),
             (None, None) => decision.doing(),
         };
-        self.report(&seen, doing, &decision).await?;
+        self.report(&seen, doing.with_lost(lost), &decision).await?;
         // An Operation is not resumed while VMs may be newer than its journal.
         if let Some(upgrade) = upgrade.filter(|_| newer.is_some() && decision.change.is_to_do()) {
             let swap = decision.swap.as_ref().map(|(_, swapping)| swapping.id);

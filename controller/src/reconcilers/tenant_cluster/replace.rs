@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 
 use contract::configure::Properties;
-use fleet::control_plane::{DeployStatus, Goal, PowerProof, Replacement, RunOutcome};
+use fleet::control_plane::{DeployStatus, Goal, Replacement, RunOutcome};
 use fleet::nodes::ConfigureAnswer;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use serde_json::Value;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 use uuid::Uuid;
 
 use super::begin::node_settings;
@@ -17,15 +17,18 @@ use super::fleet_run::DeployResult;
 use super::own_nodes::{ClusterAccess, nodes};
 use super::{Round, STUCK, StepOutcome, WAITING};
 use crate::context::{Attempt, ReconcileError};
-use crate::decisions::{OperationPhase, ReplacementInputs, ReplacementStep, joined, lost_node, noted, operation_of};
+use crate::decisions::{
+    CLUSTER_REF, OperationPhase, ReplacementInputs, ReplacementStep, held_replacement, joined, lost_node, noted,
+    operation_of,
+};
 use crate::objects::{
     HOST_IS_OFF, JournalEntry, NodeRepair, Operation, OperationKind, OperationReason, OperationStatus, PlannedStep,
-    REPLACE_NODE, TenantCluster,
+    REPLACE_NODE, Reason as _, TenantCluster,
 };
 use crate::reach::kinds;
 use crate::reconcilers::tolerant;
 
-/// One cluster at a time counts the others that replace a node, and notes that it does.
+/// One cluster at a time counts the others that replace a node, and creates the Operation that counts for the others.
 static COUNTING: Mutex<()> = Mutex::const_new(());
 
 /// How long a replacement delays those of other clusters, in seconds. One that has not ended then waits for its own operator.
@@ -42,6 +45,8 @@ pub(super) enum LostNodeResult {
     Ran(StepOutcome),
     /// It waits. Nothing else changes meanwhile.
     Says(OperationPhase),
+    /// Nothing is done about it now, as the message says. Other changes continue.
+    Held(String),
 }
 
 impl Round<'_> {
@@ -55,29 +60,29 @@ impl Round<'_> {
                 return Ok(LostNodeResult::Says(OperationPhase::NodeLost(words)));
             }
             let is_asked = cluster.annotations().get(REPLACE_NODE) == Some(&open.node);
-            return self.run_replacement(&open.node, None, is_asked).await;
+            return self.run_replacement(&open.node, None, is_asked, None).await;
         }
         let before = cluster.status.as_ref().and_then(|status| status.node_repair.as_ref());
         let Some(lost) = lost_node(cluster, seen) else {
             self.is_back(before).await?;
             return Ok(LostNodeResult::None);
         };
-        // An open Operation may move the node's data disk, and ends or is abandoned first.
-        let is_paused = self.pause_reason(cluster).await?.is_some();
-        if is_paused || self.operations(cluster).await?.iter().any(is_other_open) {
-            return Ok(LostNodeResult::None);
-        }
-        let is_known = seen.nodes.iter().any(|node| node.name == lost.name);
+        let held = self.replacement_held().await?;
         let proof = match self.power_proof(&lost.name).await? {
             Ok(proof) => proof,
-            Err(_) if !is_known => PowerProof::Unknown { why: String::new(), host: None },
             // A look that fails proves nothing, and takes nothing back.
-            Err(_) if before.is_none_or(|before| before.node.is_none()) => return Ok(LostNodeResult::None),
+            Err(_) if held.is_some() || before.is_none_or(|before| before.node.is_none()) => {
+                return Ok(LostNodeResult::None);
+            }
             Err(error) => {
                 let words = format!("whether the VM of {} runs is unknown, and is asked again: {error:#}", lost.name);
                 return Ok(LostNodeResult::Says(OperationPhase::NodeLost(words)));
             }
         };
+        if let Some(held) = held {
+            let words = held_replacement(&lost, &proof, &held);
+            return Ok(words.map_or(LostNodeResult::None, LostNodeResult::Held));
+        }
         let now = self.clock.time();
         let repair = noted(before, &lost, &proof, cluster.spec.control_plane.repair.after_seconds, &now);
         let is_noted = before.is_some_and(|before| before.node.is_some());
@@ -112,8 +117,22 @@ impl Round<'_> {
             }
         })
         .await?;
-        drop(counting);
-        self.run_replacement(&lost.name, host_is_off.as_deref(), lost.is_asked).await
+        self.run_replacement(&lost.name, host_is_off.as_deref(), lost.is_asked, Some(counting)).await
+    }
+
+    /// Why no replacement begins now. An open Operation may move the node's data disk, and ends or is abandoned first.
+    async fn replacement_held(&self) -> Result<Option<String>, ReconcileError> {
+        let cluster = self.cluster;
+        if let Some(pause) = self.pause_reason(cluster).await? {
+            let help = if cluster.spec.paused { ": set spec.paused to false" } else { "" };
+            return Ok(Some(format!("{}{help}", pause.words())));
+        }
+        let operations = self.operations(cluster).await?;
+        let open = operations.iter().find(|it| is_other_open(it));
+        Ok(open.map(|open| {
+            let (open, name) = (open.name_any(), cluster.name_any());
+            format!("the Operation {open} is open, and `kaas cluster upgrade {name} --do abandon` ends it")
+        }))
     }
 
     /// Why no other node can admit a new VM for a lost one now. It is asked before anything begins: from then on the former VM of
@@ -174,21 +193,33 @@ impl Round<'_> {
         let all = tolerant::<TenantCluster>(self.objects).await?.all();
         let of_provider = all.iter().filter(|it| it.spec.provider_ref.name == self.cluster.spec.provider_ref.name);
         let now = self.clock.time();
-        let is_busy = |it: &&&TenantCluster| is_replacing(it, &now) && it.metadata.uid != self.cluster.metadata.uid;
         let of_provider: Vec<&TenantCluster> = of_provider.collect();
-        Ok((of_provider.len(), of_provider.iter().filter(is_busy).count()))
+        let is_other =
+            |it: &&&TenantCluster| it.metadata.uid != self.cluster.metadata.uid && has_begun_lately(it, &now);
+        let others: Vec<&TenantCluster> = of_provider.iter().filter(is_other).copied().collect();
+        let mut busy = 0;
+        for other in others {
+            let (namespace, name) = (other.namespace(), other.name_any());
+            let by = Some((CLUSTER_REF, name.as_str()));
+            let operations = kinds::list_tolerant::<Operation>(self.objects, namespace.as_deref(), by).await;
+            let operations = operations.attempting("looking for the Operations of another cluster")?.all();
+            busy += usize::from(operations.iter().any(is_running_replacement));
+        }
+        Ok((of_provider.len(), busy))
     }
 
     async fn note_repair(&self, change: impl Fn(&mut NodeRepair)) -> Result<(), ReconcileError> {
         self.note(self.cluster, &[], |status| change(status.node_repair.get_or_insert_default())).await
     }
 
-    /// Begins or continues the replacement of a node. With `retries` one that has made all of its VMs starts again.
+    /// Begins or continues the replacement of a node. With `retries` one that has made all of its VMs starts again. No other
+    /// cluster counts until there is an Operation.
     async fn run_replacement(
         &self,
         node: &str,
         host_is_off: Option<&str>,
         retries: bool,
+        counting: Option<MutexGuard<'static, ()>>,
     ) -> Result<LostNodeResult, ReconcileError> {
         let cluster = self.cluster;
         let asks = |words: String| Ok(LostNodeResult::Says(OperationPhase::NodeLostAwaitingOperator(words)));
@@ -206,6 +237,7 @@ impl Round<'_> {
             Err(error) => return asks(format!("{node} is not replaced: {error:#}")),
         };
         let name = self.open_operation(node).await?;
+        drop(counting);
         let ran = self.run_deploy(Goal::Replace { wanted: &wanted, node, host_is_off, retries }).await?;
         let Some(now) = self.find(cluster).await? else { return Ok(LostNodeResult::Ran(StepOutcome::RequeueNow)) };
         // After a run there is another kubeconfig.
@@ -317,11 +349,19 @@ impl Round<'_> {
     }
 }
 
-/// Whether a cluster replaces a node, and others wait for that. A team must not delay others by pausing its cluster.
-fn is_replacing(cluster: &TenantCluster, now: &Time) -> bool {
+/// Whether a cluster may replace a node, and others wait for that. A team must not delay others by pausing its cluster.
+fn has_begun_lately(cluster: &TenantCluster, now: &Time) -> bool {
     let started = cluster.status.as_ref().and_then(|status| status.node_repair.as_ref()?.started.as_ref());
     let is_recent = |started: &Time| now.0.as_second().saturating_sub(started.0.as_second()) < DELAYS;
     !cluster.spec.paused && started.is_some_and(is_recent)
+}
+
+/// Whether an Operation replaces a node without waiting for its operator.
+fn is_running_replacement(operation: &Operation) -> bool {
+    let conditions = operation.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let blocked = OperationReason::Blocked;
+    let is_blocked = conditions.iter().any(|it| it.about == blocked.condition() && it.reason == blocked.word());
+    is_open_replacement(operation) && !is_blocked
 }
 
 /// Whether another change of the control-plane nodes is open. A swap that was created and never begun has no journal.
@@ -379,7 +419,7 @@ mod tests {
 
     use super::*;
     use crate::decisions::fixture::{cluster, now};
-    use crate::objects::TenantClusterStatus;
+    use crate::objects::{TenantClusterStatus, set};
 
     // Finding 5 of controller.md: a replacement that never ended stopped those of all other clusters.
     #[test]
@@ -391,11 +431,32 @@ mod tests {
             cluster.status = Some(TenantClusterStatus { node_repair, ..TenantClusterStatus::default() });
             cluster
         };
-        assert!(!is_replacing(&cluster(), &now()));
-        assert!(is_replacing(&begun(60), &now()) && is_replacing(&begun(DELAYS - 1), &now()));
-        assert!(!is_replacing(&begun(DELAYS), &now()));
+        assert!(!has_begun_lately(&cluster(), &now()));
+        assert!(has_begun_lately(&begun(60), &now()) && has_begun_lately(&begun(DELAYS - 1), &now()));
+        assert!(!has_begun_lately(&begun(DELAYS), &now()));
         let mut paused = begun(60);
         paused.spec.paused = true;
-        assert!(!is_replacing(&paused, &now()));
+        assert!(!has_begun_lately(&paused, &now()));
+    }
+
+    // A replacement that is blocked delayed those of other clusters for a day.
+    #[test]
+    fn only_running_replacement_delays_others() {
+        use OperationKind::{ImageSwap, ReplaceNode};
+        let with = |kind: OperationKind, reasons: &[OperationReason], outcome: Option<&str>| {
+            let mut operation = operation_of(&cluster(), "shop-a", kind, Vec::new());
+            let mut status = OperationStatus { outcome: outcome.map(str::to_owned), ..OperationStatus::default() };
+            for reason in reasons {
+                set(&mut status.conditions, *reason, "", 1, &now());
+            }
+            operation.status = Some(status);
+            is_running_replacement(&operation)
+        };
+        assert!(with(ReplaceNode, &[], None), "it was just created");
+        assert!(with(ReplaceNode, &[OperationReason::Running, OperationReason::NotEnded], None));
+        assert!(with(ReplaceNode, &[OperationReason::Waiting], None), "it is tried again");
+        assert!(!with(ReplaceNode, &[OperationReason::Blocked], None));
+        assert!(!with(ReplaceNode, &[OperationReason::Ended], Some("done")));
+        assert!(!with(ImageSwap, &[OperationReason::Running], None));
     }
 }

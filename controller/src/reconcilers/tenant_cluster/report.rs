@@ -258,7 +258,13 @@ impl Round<'_> {
             ),
             _ => {
                 let of_settings = decision.settings.as_ref().and_then(|pending| pending.obstacle.as_ref());
-                (comes.or(settings).or(fixed), decision.change.obstacle().or(of_settings).cloned())
+                // Settings that follow another change are named before they change.
+                let differs = match (comes, settings) {
+                    (Some((reason, words)), Some((_, follows))) if words.is_empty() => Some((reason, follows)),
+                    (Some((reason, words)), Some((_, follows))) => Some((reason, format!("{words}; {follows}"))),
+                    (comes, settings) => comes.or(settings).or(fixed),
+                };
+                (differs, decision.change.obstacle().or(of_settings).cloned())
             }
         };
         let adopts = decision.adopts.clone();
@@ -272,6 +278,7 @@ impl Round<'_> {
             said.push(self.add_ons(cluster, kubeconfig).await);
         }
         let numbers = health.control_plane();
+        let named = cluster.status.as_ref().and_then(|status| status.operation.as_ref());
         self.note(cluster, &said, |status| {
             status.nodes = health.nodes();
             if let Some(numbers) = &numbers {
@@ -283,7 +290,10 @@ impl Round<'_> {
             if let Some(version) = &version {
                 status.version.clone_from(version);
             }
-            status.operation.clone_from(&decision.operation);
+            // Otherwise one that was created since the decision stays.
+            if decision.operation.as_ref() != named {
+                status.operation.clone_from(&decision.operation);
+            }
         })
         .await
     }

@@ -2,19 +2,22 @@
 //! dry run ([`crate::decisions::next_setting`]): nothing is in memory, and the next leader continues.
 //!
 //! 1. Fields that differ from the recorded hashes, or an open Operation, begin a dry run on all nodes.
-//! 2. An Operation is created before the first node is changed. Its status has the step before each change.
+//! 2. An Operation is created before the first node is changed. Its plan has the fields, and its status the step before each change.
+//!    Fields that differ later follow in the next Operation.
 //! 3. Each node is changed once all others are Ready and have applied the settings.
 //! 4. If a node refuses, the changed nodes get its values, and the Operation ends.
-//! 5. Once all nodes have the settings, their hashes are recorded, and the Operation ends.
+//! 5. Once all nodes have the settings, their hashes are recorded, and the Operation ends. Settings of other fields stay as nodes
+//!    have them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use contract::configure::Properties;
-use contract::properties::SERVICE_VIPS;
+use contract::properties::{self, SERVICE_VIPS};
 use fleet::control_plane::DeployStatus;
 use fleet::nodes::ConfigureAnswer;
 use kube::ResourceExt;
+use serde_json::json;
 
 use super::begin::{References, node_settings};
 use super::own_nodes::nodes;
@@ -22,7 +25,8 @@ use super::{Round, STUCK, WAITING};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
     AskedNode, ClaimStep, ClusterCondition, Obstacle, SettingsStep, further_vips, is_bounded, next_claim, next_setting,
-    node_settings_hashes, operation_of, pending_settings, service_vips, tenant_of, with_present_vips,
+    node_settings_hashes, operation_of, pending_settings, service_vips, setting_fields, tenant_of, with_applied,
+    with_present_vips,
 };
 use crate::objects::{Operation, OperationKind, OperationReason, PlannedStep, Resolved, TenantClusterReason};
 use crate::reach::{claim, kinds};
@@ -76,9 +80,15 @@ impl Round<'_> {
         let (cluster, spec) = (self.cluster, &self.cluster.spec);
         let pinned = cluster.resolved().cloned().unwrap_or_default();
         let versions = self.named_secrets(cluster).await?.1.versions;
-        let fields = pending_settings(spec, &versions, &pinned.node_settings).join(", ");
-        let operation = all.iter().find(|it| is_open_configure(it)).map(ResourceExt::name_any);
+        let pending = pending_settings(spec, &versions, &pinned.node_settings);
+        let open = all.iter().find(|it| is_open_configure(it));
+        let operation = open.map(ResourceExt::name_any);
         let operation = operation.as_deref();
+        let changed: Vec<String> = match open {
+            Some(open) => planned_fields(open).unwrap_or_else(setting_fields),
+            None => pending.iter().map(|field| (*field).to_owned()).collect(),
+        };
+        let fields = pending.join(", ");
         if fields.is_empty() && operation.is_none() {
             let applied = node_settings_hashes(spec, &versions);
             // An earlier version recorded no versions of Secrets. Changes of their content count from now on.
@@ -103,7 +113,7 @@ impl Round<'_> {
         let (Some(deployment), Some(kubeconfig)) = (cluster.deployment(), self.kubeconfig(cluster).await?) else {
             return Ok(changing("nodes do not have it yet: the cluster's kubeconfig is not at hand"));
         };
-        if fields.contains("network.serviceVIPs.") {
+        if changed.iter().any(|field| is_of_vips(field) && pending.contains(&field.as_str())) {
             match self.claim_vips(&around, &pinned).await? {
                 Ok(true) => return Ok(Recorded),
                 Ok(false) => {}
@@ -121,6 +131,8 @@ impl Round<'_> {
                 return Ok(Pending(PendingSettings::blocked(obstacle, operation)));
             }
         };
+        // Settings of other fields that were made by hand on the nodes stay.
+        wanted.properties.retain(|key, _| becomes(&changed, key));
         let mut asked = self.asked(seen, &kubeconfig, &wanted).await?;
         let vips = wanted.properties.get(SERVICE_VIPS).map(String::as_str).unwrap_or_default();
         if let Some(all) = with_present_vips(vips, &asked) {
@@ -129,7 +141,8 @@ impl Round<'_> {
         }
         Ok(match next_setting(&asked, operation.is_some()) {
             SettingsStep::Done => {
-                self.note_applied(&node_settings_hashes(spec, &versions)).await?;
+                let now = node_settings_hashes(spec, &versions);
+                self.note_applied(&with_applied(&pinned.node_settings, &now, &changed)).await?;
                 self.end_operation(operation, "done", (OperationReason::Done, String::new()), asked.len()).await?;
                 Recorded
             }
@@ -159,7 +172,7 @@ impl Round<'_> {
                 }
                 let name = match operation {
                     Some(name) => name.to_owned(),
-                    None => self.begin_configure(all, &asked, &fields).await?,
+                    None => self.begin_configure(all, &asked, &changed).await?,
                 };
                 let words = self.change(&name, &kubeconfig, (&asked[..], index), (&wanted, former)).await?;
                 Pending(PendingSettings::new(Changing, about(&fields, &words), Some(&name)))
@@ -301,14 +314,16 @@ impl Round<'_> {
         &self,
         all: &[Operation],
         asked: &[AskedNode],
-        fields: &str,
+        fields: &[String],
     ) -> Result<String, ReconcileError> {
         self.remove_ended(all, OperationKind::Configure).await?;
         let step = |node: &AskedNode| PlannedStep { action: "configure".to_owned(), node: Some(node.name.clone()) };
         let name = format!("{}-configure-{}", self.cluster.name_any(), self.clock.time().0.as_second());
         let steps = asked.iter().map(step).collect();
-        self.create_operation(&operation_of(self.cluster, &name, OperationKind::Configure, steps)).await?;
-        log::info!("{}: its control-plane nodes get other settings: {fields}", self.cluster.name_any());
+        let mut made = operation_of(self.cluster, &name, OperationKind::Configure, steps);
+        made.spec.plan = Some(json!({"fields": fields}));
+        self.create_operation(&made).await?;
+        log::info!("{}: its control-plane nodes get other settings: {}", self.cluster.name_any(), fields.join(", "));
         Ok(name)
     }
 }
@@ -319,6 +334,21 @@ fn denying(obstacles: &[Obstacle]) -> Option<Obstacle> {
     use TenantClusterReason::{NamespaceNotAllowed, RangesOverlap};
     let is_denied = |it: &&Obstacle| matches!(it.reason, NamespaceNotAllowed | RangesOverlap);
     Obstacle::of_all(obstacles.iter().filter(is_denied).cloned().collect())
+}
+
+/// The fields that an Operation gives to nodes. `None` for one of an earlier controller, which gave them all.
+fn planned_fields(operation: &Operation) -> Option<Vec<String>> {
+    let fields = operation.spec.plan.as_ref()?["fields"].as_array()?;
+    Some(fields.iter().filter_map(|field| field.as_str().map(str::to_owned)).collect())
+}
+
+/// Whether one of these fields becomes the property of this key.
+fn becomes(fields: &[String], key: &str) -> bool {
+    properties::find(key).is_some_and(|property| property.spec.iter().any(|it| fields.iter().any(|field| field == it)))
+}
+
+fn is_of_vips(field: &str) -> bool {
+    field.starts_with("network.serviceVIPs.")
 }
 
 fn about(fields: &str, words: &str) -> String {

@@ -74,6 +74,24 @@ impl ClusterState {
         Ok(())
     }
 
+    /// Reads the last replacement of a control-plane node as the Operation. The status names another one while settings change too.
+    ///
+    /// # Errors
+    /// The control cluster does not answer, or refuses.
+    pub fn look_at_replacement(&mut self, control: &Control, namespace: &str) -> anyhow::Result<()> {
+        let operations = control.list(ResourcePath::within("operations", namespace))?;
+        if let Some(last) = last_replacement(operations, self.name()) {
+            self.operation = Some(last);
+        }
+        Ok(())
+    }
+
+    /// The name of the last replacement of a control-plane node that has ended. Empty if none has, or if one is open.
+    pub fn ended_replacement(&self) -> &str {
+        let has_ended = |one: &&Value| is_replacement(one) && !text(one, "/status/outcome").is_empty();
+        self.operation.as_ref().filter(has_ended).map_or("", |last| text(last, "/metadata/name"))
+    }
+
     fn followers(&self) -> Option<WorkerRollout<'_>> {
         let Self { cluster, pools, workers, .. } = self;
         workers.as_deref().map(|workers| WorkerRollout { cluster, pools, workers })
@@ -236,13 +254,10 @@ impl ClusterState {
         WaitResult::Stopped(format!("the cluster {name} is being deleted: it is not adopted"))
     }
 
-    /// Whether the controller has replaced a node since the Operation `before`. Until the request is heard, the conditions may be
-    /// older than it.
+    /// Whether the controller has replaced a node since the Operation `before`, which had ended. Until the request is heard, the
+    /// conditions may be older than it.
     pub fn is_replaced(&self, node: &str, before: &str, is_heard: bool) -> WaitResult {
-        let is_its = |one: &&Value| {
-            text(one, "/spec/type") == "ReplaceNode"
-                && (text(one, "/metadata/name") != before || text(one, "/status/outcome").is_empty())
-        };
+        let is_its = |one: &&Value| is_replacement(one) && text(one, "/metadata/name") != before;
         let stands = || needs_operator::<TenantClusterReason>(&self.cluster, "Progressing");
         let Some(operation) = self.operation.as_ref().filter(is_its) else {
             let why = stands().filter(|_| is_heard);
@@ -289,6 +304,17 @@ impl ClusterState {
     fn of_operation(&self) -> String {
         self.operation.as_ref().map(|operation| format!("\n  {}", step(operation).1)).unwrap_or_default()
     }
+}
+
+fn is_replacement(operation: &Value) -> bool {
+    text(operation, "/spec/type") == "ReplaceNode"
+}
+
+/// The replacement of a cluster's control-plane node that began last.
+fn last_replacement(operations: Vec<Value>, cluster: &str) -> Option<Value> {
+    let is_its = |one: &Value| is_replacement(one) && text(one, "/spec/clusterRef/name") == cluster;
+    let begun = |one: &Value| text(one, "/metadata/creationTimestamp").to_owned();
+    operations.into_iter().filter(is_its).max_by_key(begun)
 }
 
 /// Whether the operator may request the Operation again: it was rolled back or abandoned.
@@ -375,6 +401,32 @@ mod tests {
         assert!(matches!(blocked.is_replaced("shop-cp2", "shop-a", true), WaitResult::Stopped(_)));
         let refused = with(&[], "shop-b", "abandoned", OperationReason::Abandoned);
         assert!(matches!(refused.is_replaced("shop-cp2", "shop-a", true), WaitResult::Stopped(_)));
+    }
+
+    // The status named the Operation of pending settings, and a waiting command missed the end of the replacement.
+    #[test]
+    fn replacement_is_found_among_other_operations() {
+        let operation = |name: &str, kind: &str, cluster: &str, second: u8| {
+            json!({"metadata": {"name": name, "creationTimestamp": format!("2027-01-01T00:00:{second:02}Z")},
+                   "spec": {"type": kind, "clusterRef": {"name": cluster}}, "status": {"outcome": "done"}})
+        };
+        let all = vec![
+            operation("shop-a", "ReplaceNode", "shop", 1),
+            operation("shop-b", "ReplaceNode", "shop", 2),
+            operation("shop-configure-1", "Configure", "shop", 3),
+            operation("web-a", "ReplaceNode", "web", 4),
+        ];
+        let last = last_replacement(all.clone(), "shop");
+        assert_eq!(last.as_ref().map(|last| text(last, "/metadata/name")), Some("shop-b"));
+        assert_eq!(last_replacement(all, "other"), None);
+        let mut known = known(&[condition(TenantClusterReason::ControlNodesReady, 3)], &[]);
+        assert_eq!(known.ended_replacement(), "");
+        known.operation = last;
+        assert_eq!(known.ended_replacement(), "shop-b");
+        assert!(matches!(known.is_replaced("shop-cp2", "shop-a", true), WaitResult::Ready(_)));
+        // One that is open when the command begins is the awaited one.
+        known.operation.as_mut().unwrap()["status"]["outcome"] = Value::Null;
+        assert_eq!(known.ended_replacement(), "");
     }
 
     #[test]

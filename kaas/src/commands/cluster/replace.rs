@@ -7,9 +7,9 @@ use controller::objects::{HOST_IS_OFF, REPLACE_NODE};
 use serde_json::json;
 
 use super::arguments::ReplaceNode;
-use super::{Wait, require_cluster};
+use super::require_cluster;
 use crate::confirm::announced;
-use crate::control::{Change, DryRunReport, ResourcePath, text};
+use crate::control::{Change, DryRunReport, Look, ResourcePath, Waiter};
 
 /// How long the controller may take to hear a request. Until then the conditions may be older than the request.
 const HEARD: Duration = Duration::from_secs(90);
@@ -18,7 +18,12 @@ pub(super) fn replace_node(arguments: &ReplaceNode) -> anyhow::Result<ExitCode> 
     let ReplaceNode { name, node, host_is_off, confirm, dry_run, within, until } = arguments;
     let (control, namespace) = within.open()?;
     let namespace = namespace.as_str();
-    let known = require_cluster(&control, namespace, name)?;
+    let look = || {
+        let mut known = require_cluster(&control, namespace, name)?;
+        known.look_at_replacement(&control, namespace)?;
+        anyhow::Ok(known)
+    };
+    let known = look()?;
     let clusters = ResourcePath::within("tenantclusters", namespace);
     let mut annotations = json!({REPLACE_NODE: node});
     if let Some(host) = host_is_off {
@@ -41,10 +46,13 @@ pub(super) fn replace_node(arguments: &ReplaceNode) -> anyhow::Result<ExitCode> 
         control.place()
     );
     announced("node", node, confirm.as_deref(), &going, until.output)?;
-    let before = text(&known.cluster, "/status/operation").to_owned();
+    let before = known.ended_replacement();
     control.patch(clusters, name, "", &part, false)?;
     let asked = Instant::now();
-    let wait = Wait { control: &control, namespace, name, until, follows: false };
     let taken = format!("the node {node} of the cluster {name} is to be replaced");
-    wait.until(&taken, |known| known.is_replaced(node, &before, asked.elapsed() >= HEARD))
+    Waiter::new(until).run(&taken, || {
+        let known = look()?;
+        let progress = known.is_replaced(node, before, asked.elapsed() >= HEARD);
+        Ok(Look { lines: known.lines(), progress, object: known.object() })
+    })
 }

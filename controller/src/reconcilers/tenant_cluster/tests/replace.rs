@@ -194,3 +194,36 @@ async fn node_that_runs_is_not_replaced_on_request() {
     world.says("Progressing", "NodeLostAwaitingOperator", "not proved lost");
     assert!(world.place.lock().admitted.is_empty() && world.is_ready());
 }
+
+// The status with a malformed name was refused at each write.
+#[tokio::test(start_paused = true)]
+async fn malformed_request_prevents_no_replacement() {
+    let world = lost().await;
+    world.reconciles(2, 30).await;
+    change(&world, |cluster| {
+        cluster.metadata.annotations.get_or_insert_default().insert(REPLACE_NODE.to_owned(), "Shop CP2!".to_owned());
+    });
+    world.reconciles(2, 30).await;
+    world.says("Progressing", "NodeLostAwaitingOperator", "has no control-plane node Shop CP2!");
+    world.says("Progressing", "NodeLostAwaitingOperator", "It is replaced at 2027-01-01T");
+    assert_eq!(world.status()["nodeRepair"]["node"], "shop-cp2");
+    world.until("replaced", is_replaced).await;
+    world.until("idle", |world| world.status()["nodeRepair"]["node"].is_null()).await;
+    world.reconcile().await.unwrap();
+    let remedy = "`kubectl annotate tenantclusters shop kaas.local/replace-node-`";
+    world.says("Progressing", "NodeLostAwaitingOperator", remedy);
+    assert!(world.is_ready());
+}
+
+// While a cluster was paused, no condition named its lost node.
+#[tokio::test(start_paused = true)]
+async fn paused_cluster_names_its_lost_node() {
+    let world = lost().await;
+    change(&world, |cluster| cluster.spec.paused = true);
+    world.reconciles(60, 30).await;
+    world.says("Progressing", "NodeLost", "the VM of shop-cp2 and its data disk are gone. It is not replaced now");
+    world.says("Progressing", "NodeLost", "set spec.paused to false");
+    assert!(world.place.lock().admitted.is_empty() && operation(&world).is_null());
+    change(&world, |cluster| cluster.spec.paused = false);
+    world.until("replaced", is_replaced).await;
+}

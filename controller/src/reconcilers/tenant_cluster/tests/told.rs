@@ -89,6 +89,35 @@ async fn changed_settings_reach_all_nodes() {
     world.is_whole("no VM was replaced");
 }
 
+// A change of one field gave nodes all other fields too, and undid settings made by hand.
+#[tokio::test(start_paused = true)]
+async fn settings_made_by_hand_survive_other_changes() {
+    let world = World::ready().await;
+    for node in 0..3 {
+        let address = world.address_of(node);
+        let by_hand = [("ntp-servers".to_owned(), "10.0.0.9".to_owned())].into();
+        world.place.lock().settings.insert(address, by_hand);
+    }
+    let former = world.property("pod-security");
+    edit(&world, |it| it.spec.pod_security = PodSecurity::Restricted);
+    world.reconcile().await.unwrap();
+    assert_eq!(world.property("pod-security")[0], "restricted");
+    // A field that changes meanwhile follows in the next Operation, and one that changes back is undone.
+    edit(&world, |it| {
+        it.spec.pod_security = PodSecurity::Baseline;
+        it.spec.add_ons.local_volumes = false;
+    });
+    world.until("current", is_current).await;
+    assert_eq!(world.property("pod-security"), former);
+    assert_eq!(world.property("local-volumes"), ["false"; 3]);
+    assert_eq!(world.property("ntp-servers"), ["10.0.0.9"; 3]);
+    assert_eq!(world.outcomes(), ["done", "done"]);
+    edit(&world, |it| it.spec.site.ntp_servers = vec!["10.0.0.7".to_owned()]);
+    world.reconcile().await.unwrap();
+    world.until("current", is_current).await;
+    assert_eq!(world.property("ntp-servers"), ["10.0.0.7"; 3]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn next_node_waits_until_others_are_ready() {
     let world = World::ready().await;

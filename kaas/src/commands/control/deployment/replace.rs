@@ -7,6 +7,7 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 use contract::deployer::PrivateKey;
 use contract::node::Node;
+use contract::swap::Image;
 use fleet::control_plane::{Deploy as Deployment, DeploymentRecord, Goal, Lifecycle, begun};
 use fleet::hypervisor::PowerState;
 use fleet::nodes::{Deployer, Method};
@@ -154,21 +155,19 @@ async fn require_image(
             client.ask_node(node.address, Method::GET, "/v1/node", None).await?.json::<Node>()
         };
         match asked.await {
-            Ok(facts) => {
-                ensure!(
-                    facts.image.build == target.image.build,
-                    "{} runs the image {} (build {}), and the file names {}: put the OVA that the nodes run into the file",
-                    node.name,
-                    facts.image.version,
-                    facts.image.build,
-                    target.image
-                );
-                return Ok(());
-            }
+            Ok(facts) => return require_same(&node.name, &facts.image.build(), &target.image),
             Err(error) => last = error.context(node.name.clone()),
         }
     }
     Err(last.context("asking the other control-plane nodes for their image"))
+}
+
+fn require_same(node: &str, runs: &Image, named: &Image) -> anyhow::Result<()> {
+    ensure!(
+        runs.build == named.build,
+        "{node} runs the image {runs}, and the file names {named}: put the OVA that the nodes run into the file"
+    );
+    Ok(())
 }
 
 #[cfg(test)]
@@ -187,5 +186,18 @@ mod tests {
         };
         fits("control-replacement", &plan);
         assert!(plan.text().starts_with("cp2 of the cluster control gets another VM"), "{}", plan.text());
+    }
+
+    // A VM of another image than that of the other nodes never joins.
+    #[test]
+    fn replacement_needs_the_image_of_the_other_nodes() {
+        let image = |version: &str, build: &str| Image { version: version.to_owned(), build: build.to_owned() };
+        let named = image("0.2.0", "4f0c1a9b7e");
+        assert!(require_same("cp1", &image("0.2.0", "4f0c1a9b7e"), &named).is_ok());
+        for other in [image("0.2.0", "5d1c77a90b"), image("0.1.0", "77a90b3e4f")] {
+            let error = require_same("cp1", &other, &named).unwrap_err().to_string();
+            let words = format!("cp1 runs the image {other}, and the file names 0.2.0 (4f0c1a9): put the OVA that");
+            assert!(error.starts_with(&words), "{error}");
+        }
     }
 }

@@ -81,9 +81,9 @@ async fn two_clusters_never_share_an_address() {
 /// Even if the pool does not reserve them.
 #[tokio::test(start_paused = true)]
 async fn addresses_of_control_cluster_and_vcenters_are_excluded() {
-    for of_node in [true, false] {
+    for of in ["node", "vCenter by address", "vCenter by name"] {
         let mut world = World::new();
-        if of_node {
+        if of == "node" {
             let node = json!({"metadata": {"name": "cp1"}, "status": {"addresses": [
                 {"type": "Hostname", "address": "cp1"}, {"type": "InternalIP", "address": "192.168.10.95"},
             ]}});
@@ -91,7 +91,11 @@ async fn addresses_of_control_cluster_and_vcenters_are_excluded() {
         } else {
             let mut provider = crate::decisions::fixture::provider();
             provider.metadata.name = Some("dc2".to_owned());
-            provider.spec.vsphere.as_mut().unwrap().server = "192.168.10.95".to_owned();
+            if of == "vCenter by name" {
+                provider.status.get_or_insert_default().server_addresses = vec!["192.168.10.95".to_owned()];
+            } else {
+                provider.spec.vsphere.as_mut().unwrap().server = "192.168.10.95:443".to_owned();
+            }
             world.api.put(&provider);
         }
         world.cluster.spec.network.endpoint.address = Some("192.168.10.95".to_owned());

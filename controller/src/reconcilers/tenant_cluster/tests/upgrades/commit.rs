@@ -94,6 +94,24 @@ async fn a_manual_commit_waits_for_the_operator() {
     assert!(world.is_answered(), "it is noted");
 }
 
+// After an upgrade, nodes got settings that no condition had named before.
+#[tokio::test(start_paused = true)]
+async fn pending_settings_are_named_before_the_commit() {
+    let world = World::upgradable().await;
+    world.edit(|spec| {
+        spec.upgrade.commit = Commit::Manual;
+        spec.image = Some(NEW.to_owned());
+    });
+    world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
+    world.edit(|spec| spec.pod_security = crate::objects::PodSecurity::Restricted);
+    world.rests().await;
+    world.says("UpToDate", "AwaitingCommit", "podSecurity: nodes get it once no other change runs");
+    assert!(world.place.lock().configured.is_empty());
+    world.asks("commit");
+    world.until("current", World::is_current).await;
+    assert_eq!(world.place.lock().configured.len(), NODES.len());
+}
+
 /// The later image follows, and the former one is no longer requested.
 #[tokio::test(start_paused = true)]
 async fn only_the_operator_commits_a_former_image() {
