@@ -216,6 +216,11 @@ pub fn shell_word(text: &str) -> String {
     if is_shell_word(text) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
+/// A number with its noun: `1 worker`, `3 workers`.
+pub fn number_of(count: u64, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
 fn hand_over(to: &mut impl Write, text: &str) -> anyhow::Result<()> {
     unless_closed(writeln!(to, "{}", text.trim_end_matches('\n')).and_then(|()| to.flush()))
 }
@@ -273,6 +278,11 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Err(io::ErrorKind::StorageFull.into())
         }
+    }
+
+    #[test]
+    fn nouns_follow_their_numbers() {
+        assert_eq!([0, 1, 2].map(|count| number_of(count, "node")), ["0 nodes", "1 node", "2 nodes"]);
     }
 
     #[test]

@@ -286,7 +286,7 @@ fn named_workers_are_removed_with_one_request() {
         }
     });
     let (out, _) = bed.says(0, remove);
-    assert!(out.ends_with("the pool shop-workers has 1 workers, and all are Ready\n"), "{out}");
+    assert!(out.ends_with("the pool shop-workers has 1 worker, which is Ready\n"), "{out}");
     let mut kept = bed.kept();
     assert_eq!(kept.written(), [format!("PATCH {POOL}")]);
     let spec = kept.object("nodepools", "shop-workers")["spec"].clone();

@@ -7,6 +7,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use contract::secret::Secret;
 
+mod markup;
+
 /// The replacement of a secret.
 pub const REMOVED: &str = "[removed]";
 
@@ -74,7 +76,7 @@ impl Redactor {
                 text = text.replace(secret.expose(), REMOVED);
             }
         }
-        let text = private_keys(&text);
+        let text = markup::blocks(&markup::elements(&private_keys(&text)));
         let mut clean = String::with_capacity(text.len());
         for line in text.split_inclusive('\n') {
             clean.push_str(&words(&named_values(&credentials(line))));
@@ -194,6 +196,7 @@ fn named_values(line: &str) -> String {
             is_enclosed: quotes.are_open_at(start) && !line[start..].starts_with('"'),
             is_quoted_name: line[name..].starts_with(['"', '\'', '\\']),
             is_line: LINES.iter().any(|end| lower[..name].ends_with(end)),
+            is_block: markup::begins_escaped_block(&line[name..]),
         };
         if let Some(secret) = value.secret() {
             clean.push_str(&line[done..start + secret.start]);
@@ -234,14 +237,17 @@ struct Value<'l> {
     is_quoted_name: bool,
     /// Whether it has the rest of the line.
     is_line: bool,
+    /// Whether it is a block scalar of YAML with escaped line ends.
+    is_block: bool,
 }
 
 impl Value<'_> {
     /// The place of the secret. `None` if nothing of the value is secret.
     fn secret(&self) -> Option<Range<usize>> {
-        let Self { text, is_field, is_enclosed, is_quoted_name, is_line } = *self;
+        let Self { text, is_field, is_enclosed, is_quoted_name, is_line, is_block } = *self;
         let escapes = text.len() - text.trim_start_matches('\\').len();
         let range = match text[escapes..].chars().next() {
+            _ if is_block => 0..line_end(text, is_enclosed),
             // Quotes do not end the value of a header. They end the value of a field with a quoted name, as in JSON.
             Some('"' | '\'') if is_line && !is_quoted_name => 0..line_end(text, is_enclosed),
             Some(quote @ ('"' | '\'')) => {

@@ -103,7 +103,7 @@ properties! {
         .label("IPv4 address with prefix length")
         .description(
             "Static IPv4 address of this VM and the prefix length of its subnet, for example 192.168.10.11/24. For a worker \
-             also \"dhcp\": a DHCP server leases its address, and gives whatever of gateway, DNS, search domains and time \
+             also \"dhcp\": a DHCP server leases its address. It also gives whatever of gateway, DNS, search domains and time \
              servers is left empty here. Reserve the address there: it never changes on this node.",
         )
         .example("192.168.10.11/24");
@@ -197,7 +197,7 @@ properties! {
         .need_in(Role::Worker, Some(Need::Required))
         .label("Virtual IP of the Kubernetes API")
         .description(
-            "Unused IPv4 address in the subnet of the control-plane nodes, at which clients reach the Kubernetes API, \
+            "Unused IPv4 address in the subnet of the control-plane nodes. Clients reach the Kubernetes API there, \
              whichever of them is up. Needed with three control-plane nodes. A worker joins the cluster there.",
         )
         .example("192.168.10.10");
@@ -311,7 +311,7 @@ properties! {
         .spec(&["site.sshAuthorizedKeys"])
         .label("SSH public keys")
         .description(
-            "Public keys that may log in as \"admin\" over SSH: one or more in authorized_keys format, \
+            "Public keys that may log in as \"admin\" over SSH. Give one or more in authorized_keys format, \
              separated by \\n, or the file's content in base64. SSH stays off when this is empty; a console \
              password is needed then.",
         );
@@ -329,8 +329,8 @@ properties! {
         .spec(&["site.adminCIDRs"])
         .label("Networks of administrators")
         .description(
-            "Networks from which SSH and the node's endpoint (port 9441) are reached: those of administrators, of \
-             \"kaas control upgrade\", of monitoring and of load balancers that ask for the node's health. Nodes and pods of the \
+            "Networks from which SSH and the node's endpoint (port 9441) are reached. Give those of administrators, \
+             \"kaas control upgrade\", monitoring and load balancers that ask for the node's health. Nodes and pods of the \
              cluster reach the endpoint anyway; the Kubernetes API stays open to all. When empty, both are open to all.",
         )
         .example("192.168.10.0/24,10.8.0.0/16");
@@ -338,8 +338,8 @@ properties! {
         .changeable()
         .label("Deployer's public key")
         .description(
-            "A client that proves the private key gets an administrator's certificate of a day from the node's endpoint \
-             (port 9441), as often as it asks, once the cluster has formed. Another key, or none, makes the certificates of \
+            "Once the cluster has formed, a client that proves the private key gets an administrator's certificate of a \
+             day. It asks the node's endpoint (port 9441), as often as it likes. Another key, or none, makes the certificates of \
              the former one worthless. While a key is replaced, nodes have both. The same on every control-plane node.",
         )
         .not_of_workers();
@@ -389,8 +389,8 @@ properties! {
         .spec(&["backup.target", "backup.credentialsRef"])
         .label("Snapshot target")
         .description(
-            "Directory on a WebDAV or similar server to which each snapshot of the cluster's store is copied with \
-             HTTP PUT, for example https://backup.example.com/clusters/one/. User name and password may precede \
+            "Directory on a WebDAV or similar server. Each snapshot of the cluster's store is copied there with \
+             HTTP PUT. For example https://backup.example.com/clusters/one/. User name and password may precede \
              the host. The snapshots hold all that Kubernetes knows, Secrets encrypted.",
         )
         .example("https://backup.example.com/clusters/one/")

@@ -56,8 +56,8 @@ fn finalizers() -> [Value; 2] {
          (has(object.metadata.finalizers) && kept in object.metadata.finalizers))"
     );
     let message = format!(
-        "the finalizer of {GROUP} is removed by the controller, once VMs and addresses are released; by hand only by \
-         a user who may update the finalizers of this kind"
+        "the finalizer of {GROUP} is removed by the controller, once VMs and addresses are released. By hand, a \
+         user needs the right to update the finalizers of this kind"
     );
     let has = |of: &str| format!("has({of}.metadata.annotations) && '{HOST_IS_OFF}' in {of}.metadata.annotations");
     let is_confirmed = format!(
@@ -211,7 +211,7 @@ fn cluster_input() -> [Value; 2] {
          (request.operation == 'DELETE' || object.type == '{INPUT_TYPE}'))"
     );
     let message = format!(
-        "a user who may not read Secrets here writes and deletes only those of the type {INPUT_TYPE}: create one with \
+        "a user who may not read Secrets here writes and deletes only those of the type {INPUT_TYPE}. Create one with \
          kubectl create secret generic NAME --type={INPUT_TYPE}"
     );
     let validation = json!({"expression": expression, "message": message});
@@ -287,8 +287,8 @@ fn labels() -> [Value; 2] {
     let validations = [
         (
             is_key.as_str(),
-            "spec.labels has a key that is no label's: at most 63 letters, digits, dashes, underscores and dots, and \
-                           before them a domain and a slash or nothing",
+            "spec.labels has a key that is no label's: at most 63 letters, digits, dashes, underscores and dots, \
+                           optionally after a domain and a slash",
         ),
         (
             is_own,
@@ -331,7 +331,7 @@ fn secrets() -> [Value; 2] {
     let validations = [
         (
             "variables.isOwn || variables.isKeys || (variables.isHome && request.operation == 'UPDATE')".to_owned(),
-            "a controller creates, changes and removes only the two Secrets of a cluster: one names it as its owner, the other has \
+            "a controller creates, changes and removes only the two Secrets of a cluster. One names it as its owner, the other has \
              the type of its keys",
         ),
         (

@@ -63,7 +63,7 @@ fn endpoint_rules() -> Vec<Value> {
 #[schemars(extend("x-kubernetes-validations" = vip_rules()))]
 pub struct ServiceVips {
     /// Unused addresses in the subnet of the workers, at most 256. They need not be in a range of their IPPool. No other cluster
-    /// gets them. They cannot change once control-plane nodes exist.
+    /// gets them. An edit adds addresses. None can be taken away once control-plane nodes exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 8))]
     pub ranges: Option<Vec<AddressRange>>,

@@ -122,7 +122,7 @@ impl<'a> ClusterStore<'a> {
         let mut found = None;
         // An Operation that was created and not begun has no journal.
         for operation in all.iter().filter(|operation| operation["status"]["lease"] == number) {
-            ensure!(found.is_none(), "two Operations are of hold {number}");
+            ensure!(found.is_none(), "two Operations have lease {number}");
             found = Some(read(operation)?);
         }
         Ok(found)
@@ -221,7 +221,7 @@ impl<'a> ClusterStore<'a> {
         let entry = journal_entry(&serde_json::from_str(text.trim_end()).context("understanding an entry")?)?;
         let operation = self.operation(number).await?;
         let operation =
-            operation.with_context(|| format!("no journal was begun by hold {number}, or it was overtaken"))?;
+            operation.with_context(|| format!("no journal was begun by lease {number}, or it was overtaken"))?;
         let name = operation.metadata.name.context("an Operation without a name")?;
         self.note(&self.operations(), &name, |status| {
             ensure_not_superseded(status, number)?;
@@ -240,7 +240,7 @@ impl<'a> ClusterStore<'a> {
 /// Fails if a later lease has written the record. The record has the number of its lease.
 fn ensure_not_superseded(written: &Value, number: u64) -> anyhow::Result<()> {
     match written["lease"].as_u64().filter(|by| *by > number) {
-        Some(by) => bail!("hold {by} has taken over from hold {number}"),
+        Some(by) => bail!("lease {by} has taken over from lease {number}"),
         None => Ok(()),
     }
 }

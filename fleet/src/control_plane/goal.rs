@@ -52,7 +52,7 @@ pub enum Goal<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the VM of {node} was made with other properties, of another size, for another deployer's key, or by an earlier \
-     version of this program: destroy it and deploy it again, or undo the change"
+     version of this program: delete the cluster and create it again, or undo the change"
 )]
 pub struct MadeOtherwise {
     pub node: String,
@@ -84,7 +84,7 @@ fn continued(kept: Option<DeploymentRecord>) -> anyhow::Result<DeploymentRecord>
     let kept = kept.context("no cluster is recorded here")?;
     ensure!(
         kept.formed && kept.lifecycle == Lifecycle::Active,
-        "the cluster {} has not formed, or is being destroyed",
+        "the cluster {} has not formed, or is being deleted",
         kept.cluster
     );
     Ok(kept)
@@ -93,7 +93,7 @@ fn continued(kept: Option<DeploymentRecord>) -> anyhow::Result<DeploymentRecord>
 fn deployed(wanted: &DesiredState, kept: Option<DeploymentRecord>, vms: &[Vm]) -> anyhow::Result<DeploymentRecord> {
     let before = match kept {
         Some(kept) if kept.lifecycle == Lifecycle::Deleting => {
-            bail!("the cluster {} is being destroyed: finish that first", kept.cluster)
+            bail!("the cluster {} is being deleted: finish that first", kept.cluster)
         }
         Some(kept) if kept.lifecycle == Lifecycle::Active => return same(wanted, kept),
         gone => gone,
@@ -144,7 +144,7 @@ fn deployed(wanted: &DesiredState, kept: Option<DeploymentRecord>, vms: &[Vm]) -
 
 /// A begun cluster is not created differently halfway: the same one continues.
 fn same(wanted: &DesiredState, kept: DeploymentRecord) -> anyhow::Result<DeploymentRecord> {
-    let anew = "destroy it and deploy it again, or undo the change";
+    let anew = "delete it and create it again, or undo the change";
     let is_named = kept.cluster == wanted.cluster;
     ensure!(is_named, "the cluster {} was begun here, not {}: {anew}", kept.cluster, wanted.cluster);
     let list = |nodes: Vec<(&String, std::net::Ipv4Addr)>| {
@@ -172,7 +172,7 @@ fn same(wanted: &DesiredState, kept: DeploymentRecord) -> anyhow::Result<Deploym
     {
         bail!(
             "the VMs of {} were given the deployer's key {noted}, and this one is {asked}: another command has drawn that. Give the \
-             key that they have, or destroy the cluster and deploy it again",
+             key that they have, or delete the cluster and create it again",
             kept.cluster
         );
     }

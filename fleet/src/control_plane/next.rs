@@ -94,7 +94,7 @@ fn begins(node: &Node, seen: &Inventory, next: &mut Next) -> bool {
         }
         Found::Nothing if seen.hidden.contains_key(&node.name) => next.waits.extend(hidden(node, seen)),
         Found::Nothing if node.ever_powered_on => {
-            let words = "its VM is gone before the cluster has formed: destroy the cluster, and deploy it again";
+            let words = "its VM is gone before the cluster has formed: delete the cluster, and create it again";
             next.waits.push(Wait::lasting(&node.name, reason::VM_GONE, words));
         }
         Found::Nothing => next.actions.push(Action::CloneVm(node.name.clone())),

@@ -70,7 +70,7 @@ pub async fn read(store: &dyn Store) -> anyhow::Result<Option<DeploymentRecord>>
     let kept = check_record(&text).and_then(|()| Ok(serde_json::from_str(&text)?));
     kept.map(Some).with_context(|| {
         format!(
-            "reading the deployment's journal of hold {hold}: understanding {file} (if a newer version of this program has written \
+            "reading the deployment's journal of lease {hold}: understanding {file} (if a newer version of this program has written \
              it, use that version)"
         )
     })

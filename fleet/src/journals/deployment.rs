@@ -30,7 +30,7 @@ pub(super) fn owns(name: &str) -> bool {
 pub(crate) async fn last(store: &dyn Store) -> anyhow::Result<Option<Note>> {
     for hold in sorted(store).await.context("looking for the deployment's journal")?.into_iter().rev() {
         let note = of_hold(store, hold).await;
-        let note = note.with_context(|| format!("reading the deployment's journal of hold {hold}"))?;
+        let note = note.with_context(|| format!("reading the deployment's journal of lease {hold}"))?;
         if note.is_some() {
             return Ok(note);
         }

@@ -114,7 +114,7 @@ pub(crate) async fn prune(hold: &Lease<'_>, cancelled: &watch::Receiver<bool>) -
             Ok(false) => break,
             Err(error) if error.is::<MayStillLand>() => return Err(error),
             Err(error) => {
-                log::debug!("hold {number} stays: {error:#}");
+                log::debug!("lease {number} stays: {error:#}");
                 break;
             }
         }
@@ -154,7 +154,7 @@ async fn let_all_go(hold: &Lease<'_>, cancelled: &watch::Receiver<bool>) -> anyh
     for number in unless_cancelled(cancelled, hold.below()).await?? {
         let kinds = unless_cancelled(cancelled, kinds(hold, number)).await??;
         if kinds.is_none_or(|kinds| kinds.contains(&Kind::Workers)) {
-            bail!("hold {number} has something in it that is not the cluster's");
+            bail!("lease {number} has something in it that is not the cluster's");
         }
         hold.remove(number).await?;
     }
@@ -191,7 +191,7 @@ async fn is_kept_above(
         let (file, text) = copy;
         hold.confirm().await?;
         let written = store.write(hold.number(), &file, &text).await;
-        let written = written.with_context(|| format!("copying {file} of hold {counts}"));
+        let written = written.with_context(|| format!("copying {file} of lease {counts}"));
         let written = if kind == Kind::Upgrade { written.context(MayStillLand) } else { written };
         written?;
         return Ok(kind != Kind::Upgrade);

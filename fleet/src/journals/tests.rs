@@ -42,7 +42,7 @@ async fn cluster_journal_outlives_many_upgrades() {
         command(&folder, Some((upgrade::FILE, &beginning(&lines).unwrap()))).await;
         let (hold, text) = note(&folder).await;
         assert_eq!(text, NOTE.1, "after {upgrade} upgrades");
-        assert!(hold > upgrade.saturating_sub(20), "{upgrade}: it is in hold {hold}");
+        assert!(hold > upgrade.saturating_sub(20), "{upgrade}: it is in lease {hold}");
         assert_eq!(upgrade::last(&folder).await.unwrap().unwrap().1, lines);
         assert!(sorted(&folder).await.unwrap().len() <= 21);
     }
@@ -89,7 +89,7 @@ async fn copied_upgrade_journal_survives_an_interrupted_rewrite() {
     }
     for hold in 21..=23 {
         command(&folder, Some((upgrade::FILE, &whole[..5]))).await;
-        assert_eq!(upgrade::last(&folder).await.unwrap(), Some((1, lines.to_owned())), "hold {hold}");
+        assert_eq!(upgrade::last(&folder).await.unwrap(), Some((1, lines.to_owned())), "lease {hold}");
     }
     // Once it was written whole in a later one, the old one is removed.
     command(&folder, Some((upgrade::FILE, &whole))).await;

@@ -46,7 +46,7 @@ pub(crate) async fn last(store: &dyn Store) -> anyhow::Result<Option<(u64, Strin
     for number in sorted(store).await.context("looking for the journal")?.into_iter().rev() {
         let kept = JournalFiles::read(store, number).await;
         let text =
-            kept.and_then(|kept| kept.text()).with_context(|| format!("reading the journal of hold {number}"))?;
+            kept.and_then(|kept| kept.text()).with_context(|| format!("reading the journal of lease {number}"))?;
         if let Some(text) = text {
             return Ok(Some((number, text)));
         }
@@ -54,7 +54,7 @@ pub(crate) async fn last(store: &dyn Store) -> anyhow::Result<Option<(u64, Strin
     Ok(None)
 }
 
-/// The files of one hold's journal.
+/// The files of one lease's journal.
 pub(crate) struct JournalFiles {
     begun: Option<String>,
     /// The attempts at each entry that it has added.

@@ -229,11 +229,11 @@ impl<'a> Lease<'a> {
             Some(&highest) if highest != self.number => {
                 let comes_again = highest > self.number + 1 && !self.store.exists(self.number + 1).await?;
                 if comes_again && let Err(error) = self.store.remove(self.number).await {
-                    log::debug!("removing hold {}: {error:#}", self.number);
+                    log::debug!("removing lease {}: {error:#}", self.number);
                 }
                 Err(held(self.store, highest).await.into())
             }
-            None => bail!("hold {} is gone, though it was just made", self.number),
+            None => bail!("lease {} is gone, though it was just made", self.number),
             Some(_) => Ok(numbers),
         }
     }
@@ -263,8 +263,8 @@ impl<'a> Lease<'a> {
     /// # Errors
     /// It cannot be removed: some of it may be gone. Then remove no directory above it.
     pub(crate) async fn remove(&self, number: u64) -> anyhow::Result<()> {
-        anyhow::ensure!(number < self.number, "hold {number} is not below hold {}", self.number);
-        self.store.remove(number).await.with_context(|| format!("removing hold {number}"))
+        anyhow::ensure!(number < self.number, "lease {number} is not below lease {}", self.number);
+        self.store.remove(number).await.with_context(|| format!("removing lease {number}"))
     }
 
     /// Asks the store before each change whether this command still holds the lease. A command that takes over creates
@@ -386,7 +386,7 @@ fn is_within(at: Option<Duration>, time: Duration) -> bool {
 /// Marks a numbered directory, if the store accepts it.
 async fn mark(store: &dyn Store, number: u64, file: &str) {
     if let Err(error) = store.write(number, file, "").await {
-        log::debug!("marking hold {number} as {file}: {error:#}");
+        log::debug!("marking lease {number} as {file}: {error:#}");
     }
 }
 

@@ -69,7 +69,7 @@ impl Held {
     pub fn who(&self) -> String {
         self.holder
             .as_ref()
-            .map_or_else(|| format!("a command without a name (hold {})", self.number), Holder::to_string)
+            .map_or_else(|| format!("a command without a name (lease {})", self.number), Holder::to_string)
     }
 }
 
@@ -140,7 +140,7 @@ async fn no_gap(store: &dyn Store, numbers: &[u64]) -> anyhow::Result<()> {
             continue;
         }
         let odd = if below < numbers.len() - below { low } else { high };
-        bail!("after hold {low} comes hold {high}. Look at {odd:06}: {BY_HAND}");
+        bail!("after lease {low} comes lease {high}. Look at {odd:06}: {BY_HAND}");
     }
     Ok(())
 }

@@ -92,7 +92,7 @@ impl Deployment<'_> {
             bail!("{damage}; its plan can be read: the upgrade is {}; nothing was changed", plan.id);
         }
         if damage.hold != number {
-            bail!("{damage}; that is hold {}, not {number}; nothing was changed", damage.hold);
+            bail!("{damage}; that is lease {}, not {number}; nothing was changed", damage.hold);
         }
         Ok(Unread::Damaged(damage))
     }

@@ -19,7 +19,7 @@ impl Deployment<'_> {
     pub(super) async fn may_be_upgraded(&self) -> anyhow::Result<()> {
         match begun(self.store, self.hypervisor.deployment()).await? {
             Some(kept) if kept.lifecycle == Lifecycle::Deleting => {
-                bail!("the cluster {} is being destroyed: finish that first; nothing was changed", kept.cluster)
+                bail!("the cluster {} is being deleted: finish that first; nothing was changed", kept.cluster)
             }
             _ => Ok(()),
         }
@@ -42,7 +42,7 @@ impl Deployment<'_> {
             return Ok(());
         }
         bail!(
-            "no record shows that the cluster {} has formed: let it be deployed to its end first, by the description, the key and the \
+            "no record shows that the cluster {} has formed: finish its creation first, with the cluster file, the key and the \
              version of this program that it was begun with; nothing was changed",
             kept.cluster
         )
@@ -56,7 +56,7 @@ impl Deployment<'_> {
     pub(super) async fn has_not_ended_with_its_cluster(&self, upgrade: Uuid) -> anyhow::Result<()> {
         if ended_with_its_cluster(self.store).await? == Some(upgrade) {
             bail!(
-                "the upgrade {upgrade} has ended with its cluster, which was destroyed: nothing of it goes on, and it can be \
+                "the upgrade {upgrade} has ended with its cluster, which was deleted: nothing of it goes on, and it can be \
                  abandoned"
             );
         }

@@ -6,7 +6,7 @@ codes! {
     REASONS;
     WAITING, "upgrade.waiting", "The awaited event has not happened yet; the reason is unknown.", "Wait. If it continues, see `kaas-agent status` on the nodes.";
     ASKED, "upgrade.asked", "The operator asked for it.", "Resume when you want to continue.";
-    WITHDRAWN, "upgrade.withdrawn", "The upgrade had not started, and another plan replaces it: the settings of the cluster were changed, or there is too little room for the plan.", "Nothing. The next plan replaces it.";
+    WITHDRAWN, "upgrade.withdrawn", "The upgrade had not started, and another plan replaces it. The settings of the cluster were changed, or there is too little room for the plan.", "Nothing. The next plan replaces it.";
     OTHER_NODE, "upgrade.other-node", "A node that is swapped cannot become healthy because another control-plane node is lost or unhealthy. It is not rolled back for that.", "Repair or replace the other control-plane node.";
     UNREACHABLE, "upgrade.unreachable", "No control-plane node can be reached from the machine that runs the upgrade.", "Check the network from this machine to the nodes.";
     QUORUM, "upgrade.quorum", "etcd had a quorum again before the rollback of all nodes at once stopped them. The rollback now needs another order.", "Request the rollback again.";

@@ -45,7 +45,7 @@ pub(super) async fn read(store: &dyn Store) -> anyhow::Result<Option<Vec<Entry>>
 pub(super) async fn last(store: &dyn Store) -> anyhow::Result<Last> {
     let mut numbers = sorted(store).await.context("looking for the journal")?;
     while let Some(number) = numbers.pop() {
-        let attempt = || format!("reading the journal of hold {number}");
+        let attempt = || format!("reading the journal of lease {number}");
         let kept = JournalFiles::read(store, number).await.with_context(attempt)?;
         let text = kept.text();
         if let Ok(Some(text)) = &text
@@ -74,7 +74,7 @@ async fn plan(store: &dyn Store, damaged: JournalFiles, before: &[u64]) -> anyho
     }
     for &number in before.iter().rev() {
         let kept =
-            JournalFiles::read(store, number).await.with_context(|| format!("looking for a plan in hold {number}"))?;
+            JournalFiles::read(store, number).await.with_context(|| format!("looking for a plan in lease {number}"))?;
         let (text, entries) = (kept.text(), understood(&kept));
         if matches!(text, Ok(None)) {
             continue;

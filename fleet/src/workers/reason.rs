@@ -23,7 +23,7 @@ codes! {
     VM_NEWER, "workers.vm-newer", "A VM is newer than the record of the pool, such as after a restore of the record from an earlier moment. Nothing is done for any worker until the operator has resolved that.", "Adopt the newer VMs, or remove them.";
     VM_STATE, "workers.vm-state", "A worker's VM is off or suspended, or it is unknown whether it runs. Continuing powers on a VM that is off.", "Resume to power on a VM that is off.";
     VM_GONE, "workers.vm-gone", "A worker's VM is gone: it was removed by hand.", "Resume, so that the worker is created again.";
-    VM_UNSEEN, "workers.vm-unseen", "A worker's VM is not found: it was moved, it was just removed, or the hypervisor does not show it. It counts as gone if its node is not Ready, the VM is not found for a minute, and its settings file is gone from the datastore.", "Move the VM back, or wait until it counts as gone.";
+    VM_UNSEEN, "workers.vm-unseen", "A worker's VM is not found: it was moved, it was just removed, or the hypervisor does not show it. It counts as gone after a minute, if its node is not Ready and its settings file is gone from the datastore.", "Move the VM back, or wait until it counts as gone.";
     UNHEALTHY, "workers.unhealthy", "A worker is replaced: it was not Ready, or its VM did not run, for longer than its pool allows.", "Wait for the new worker. See why the old one failed.";
     OUTDATED, "workers.outdated", "A worker is replaced: its settings are not those of the pool.", "Wait.";
     SURPLUS, "workers.surplus", "There are more workers than the pool asks for.", "Wait.";

@@ -219,7 +219,7 @@ pub async fn read(store: &dyn Store) -> anyhow::Result<Option<PoolRecord>> {
     let mut made = 0;
     for number in sorted(store).await.context("looking for the workers' journals")?.into_iter().rev() {
         let kept = of_hold(store, number).await;
-        let kept = kept.with_context(|| format!("reading the workers' journals of hold {number}"))?;
+        let kept = kept.with_context(|| format!("reading the workers' journals of lease {number}"))?;
         if let Some(mut kept) = kept {
             kept.pool.last_index = kept.pool.last_index.max(made);
             return Ok(Some(kept));
@@ -232,7 +232,7 @@ pub async fn read(store: &dyn Store) -> anyhow::Result<Option<PoolRecord>> {
 /// The highest number of a worker whose journal the operator has put aside, from the names of the files, not their contents. A
 /// client with a certificate by that name would be the next worker of that number.
 async fn put_aside(store: &dyn Store, number: u64) -> anyhow::Result<u64> {
-    let files = store.files(number).await.with_context(|| format!("listing the files of hold {number}"))?;
+    let files = store.files(number).await.with_context(|| format!("listing the files of lease {number}"))?;
     let names = files.iter().filter_map(|file| machine_of(workers::put_aside(file)?));
     Ok(names.filter_map(numbered).max().unwrap_or_default())
 }
@@ -337,7 +337,7 @@ async fn begun(
             Some(Ok(machine)) if machine.name == known.name => machine,
             damaged => {
                 let why = damaged.and_then(Result::err).map_or_else(String::new, |error| format!(": {error:#}"));
-                log::warn!("{} of hold {number} is damaged{why}", journal(&known.name));
+                log::warn!("{} of lease {number} is damaged{why}", journal(&known.name));
                 known.without_journal(&kept.pool)
             }
         };

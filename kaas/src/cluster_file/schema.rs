@@ -70,10 +70,7 @@ fn cluster() -> Value {
     table(
         "The cluster and its files. Paths are relative to the file.",
         vec![
-            key(
-                "name",
-                text("The cluster's name, a DNS label: in kubeconfig files, and typed before it is destroyed."),
-            ),
+            key("name", text("The cluster's name, a DNS label: in kubeconfig files, and typed before it is deleted.")),
             key("ova", text("The OVA that the VMs are made from, or a directory with one.")),
             may("publisher", text("The publisher's certificate or public key: the OVA must be signed with it.")),
             may("deployer-key", text("Your private key, drawn if the file is missing. Default: NAME.key.")),

@@ -19,7 +19,7 @@ use crate::control::{
     Cell, Change, Control, DryRunReport, Look, NamespaceArgs, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter,
     age, candidates, lines, name, read, table, text,
 };
-use crate::output::{Output, objects};
+use crate::output::{Output, number_of, objects};
 use crate::styled::Text;
 
 /// Commands on pools of workers.
@@ -161,7 +161,7 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     let object = arguments.object(&namespace)?;
     let [namespace, name, cluster] =
         ["/metadata/namespace", "/metadata/name", "/spec/clusterRef/name"].map(|pointer| text(&object, pointer));
-    let workers = object["spec"]["replicas"].as_u64().unwrap_or(1);
+    let workers = number_of(object["spec"]["replicas"].as_u64().unwrap_or(1), "worker");
     require_cluster(&control, namespace, cluster)?;
     let there = control.get(pools(namespace), name)?;
     if let Some(there) = &there {
@@ -177,10 +177,10 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
         control.apply(pools(namespace), &object, *dry_run)?;
     }
     if *dry_run {
-        let text = || format!("the API server accepts the pool {name} of {workers} workers");
+        let text = || format!("the API server accepts the pool {name} of {workers}");
         return until.output.objects(&[&object], text).map(|()| ExitCode::SUCCESS);
     }
-    let taken = format!("the pool {name} of {workers} workers is requested");
+    let taken = format!("the pool {name} of {workers} is requested");
     Wait { control: &control, namespace, name: cluster, until, follows: false }
         .until(&taken, |known| known.is_made(&[name]))
 }
@@ -275,7 +275,7 @@ fn scale(arguments: &Scale) -> anyhow::Result<ExitCode> {
         let changes: Vec<Change<'_>> = fields.iter().map(|field| Change::of(field, &pool, &part)).collect();
         return DryRunReport::default().changes("NodePool", &pool, &changes).report(until.output);
     }
-    let taken = format!("the pool {name} is to have {workers} workers");
+    let taken = format!("the pool {name} is to have {}", number_of(workers.into(), "worker"));
     Wait { control: &control, namespace, name: cluster, until, follows: false }
         .until(&taken, |known| known.is_scaled(name, workers))
 }

@@ -153,7 +153,7 @@ fn cluster_is_created_and_destroyed_by_its_file() {
     assert_eq!(bed.machines("cp").len(), 3);
     let mut gone = String::new();
     let asked = bed.asked(|| gone = says(0, &["control", "delete", "--confirm", "control"], &file));
-    assert!(gone.contains("was destroyed"), "{gone}");
+    assert!(gone.contains("was deleted"), "{gone}");
     // After the last change, no lookup follows: the result must not depend on its answer.
     let last = |is: &dyn Fn(&str) -> bool| asked.iter().rposition(|asked| is(asked)).expect("a call");
     let change = last(&|asked| asked.ends_with("_Task") && asked != "SearchDatastore_Task");
@@ -184,7 +184,7 @@ fn cluster_is_created_and_destroyed_by_its_file() {
     let left = fs::read_dir(&journal).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let (numbered, others): (Vec<String>, Vec<String>) = left.partition(|name| name.parse::<u64>().is_ok());
     assert_eq!((numbered.len(), others.contains(&"foreign".to_owned())), (1, true), "{numbered:?} {others:?}");
-    assert!(says(0, &["control", "status"], &file).contains("was destroyed"));
+    assert!(says(0, &["control", "status"], &file).contains("was deleted"));
     // Each command has ended its session.
     assert_eq!(bed.sessions(), 0);
 }
@@ -250,7 +250,7 @@ fn begun_deployment_is_checked_before_anything_is_drawn() {
         client.changes(&vsphere::Unguarded).create_snapshot(&vm, "backup", "").await.unwrap();
     });
     says(3, &["control", "delete", "--confirm", "control", "--timeout", "1s"], &file);
-    refused(&file, "the cluster control is being destroyed: finish that first");
+    refused(&file, "the cluster control is being deleted: finish that first");
     assert_eq!((named(&bed.machines("cp")), bed.sessions()), (ON.to_vec(), 0));
 }
 

@@ -194,6 +194,58 @@ fn keys_and_cookies_are_secrets() {
     becomes("aws_access_key_id: AKIA\n", "aws_access_key_id: AKIA\n");
 }
 
+/// Issue 43: such blocks stayed.
+#[test]
+fn block_scalars_of_secret_names_are_removed() {
+    becomes("a: 1\npassword: |\n  ab\n\n  cd\nuser: x\n", "a: 1\npassword: [removed]\nuser: x\n");
+    for header in ["|", ">", "|-", ">+2", "| # a: b", "!!str |", "&a >-"] {
+        let text = format!("spec:\n  - \"token\": {header}\n      ab\n    user: x\n");
+        let clean = redact(&text);
+        assert!(clean.contains("[removed]\n    user: x\n") && !clean.contains("ab"), "{header}: {clean}");
+    }
+    // In a journal, each line has a prefix, or blanks instead of it.
+    let journal =
+        "Nov 21 cp1 a[7]: secret: |\nNov 21 cp1 a[7]:   ab\n                   cd[1]: ef\nNov 21 cp1 a[7]: b: 1\n";
+    becomes(journal, "Nov 21 cp1 a[7]: secret: [removed]\nNov 21 cp1 a[7]: b: 1\n");
+    becomes("password: |", "password: [removed]");
+    let within = r#"{"log":"password: |\n  a b\n  c\n","n":1}"#;
+    becomes(within, r#"{"log":"password: [removed]","n":1}"#);
+    becomes(r#"{"log":"password: >-\n  a b","n":1}"#, r#"{"log":"password: >[removed]","n":1}"#);
+    becomes("note: |\n  ab\n", "note: |\n  ab\n");
+}
+
+/// Issue 43: such elements and attributes stayed.
+#[test]
+fn elements_of_secret_names_are_removed() {
+    becomes("<a><password>x y</password><b>z</b></a>", "<a><password>[removed]</password><b>z</b></a>");
+    becomes(
+        "<n:adminPassword t='1'>\nx\n</n:adminPassword>\nb",
+        "<n:adminPassword t='1'>[removed]</n:adminPassword>\nb",
+    );
+    becomes("<password/><user>x</user>", "<password/><user>x</user>");
+    becomes("<password>cut\nnext", "<password>[removed]\nnext");
+    becomes("&lt;token&gt;x&lt;/token&gt; y", "&lt;token&gt;[removed]&lt;/token&gt; y");
+    let escaped = |content: &str| format!("{{\"log\":\"\\u003ctoken\\u003e{content}\\u003c/token\\u003e\"}}");
+    becomes(&escaped("x y"), &escaped("[removed]"));
+}
+
+/// Issue 43: such elements and attributes stayed.
+#[test]
+fn attributes_with_a_secret_key_are_removed() {
+    becomes(
+        "<Property oe:key=\"a.password\" oe:value=\"x y\"/>\n<Property oe:key=\"node-name\" oe:value=\"cp1\"/>",
+        "<Property oe:key=\"a.password\" oe:value=\"[removed]\"/>\n<Property oe:key=\"node-name\" oe:value=\"cp1\"/>",
+    );
+    becomes("<Property oe:value='x>y' oe:key='password'/>", "<Property oe:value='[removed]' oe:key='password'/>");
+    becomes("<add name = \"Token\"\n value = \"x\" />", "<add name = \"Token\"\n value = \"[removed]\" />");
+    becomes("<entry key=\"secret\">x</entry>", "<entry key=\"secret\">[removed]</entry>");
+    becomes("<p key=\"secret\" value=\"cut", "<p key=\"secret\" value=\"[removed]");
+    becomes(
+        r#"{"env":"<Property oe:key=\"password\" oe:value=\"x y\"/>"}"#,
+        r#"{"env":"<Property oe:key=\"password\" oe:value=\"[removed]\"/>"}"#,
+    );
+}
+
 /// With a time that grows with the square of the length, one of these would take minutes.
 #[test]
 fn time_grows_with_the_length_only() {
@@ -217,6 +269,13 @@ fn time_grows_with_the_length_only() {
         "-----BEGIN ",
         "PRIVATE KEY-----",
         "LS0tLS1CRUdJTi",
+        "token: |\n",
+        "<token>",
+        "<token>\n",
+        "<a b='<a b=\"",
+        "<a b=\"\" c='",
+        "&lt;a key='token' ",
+        "<a=",
     ] {
         let text = part.repeat((512 << 10) / part.len());
         assert!(redact(&text).len() <= 4 * text.len(), "{part}");

@@ -207,7 +207,7 @@ pub mod long {
         assert_eq!(cluster.destroy(&["--data-disks"]), [""; 0]);
         assert_eq!(cluster.files(), [""; 0]);
         let status = cluster.run(&["control", "status"]).0;
-        assert!(status.contains(&format!("the cluster {CLUSTER} was destroyed")), "{status}");
+        assert!(status.contains(&format!("the cluster {CLUSTER} was deleted")), "{status}");
         site.down_empty();
     }
 

@@ -35,7 +35,7 @@ use super::site::Site;
     validation = (
         "self.metadata.name.size() <= 30 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && \
          self.metadata.name != 'localhost'",
-        "the name is no DNS label of at most 30 characters that begins with a letter: names of nodes and VMs begin with it"
+        "the name is no DNS label of at most 30 characters that begins with a letter: nodes and VMs are named after it"
     ),
     // A rule of the whole object, because it reads the status. So it is evaluated at each write of the status too, and rejects
     // none.
@@ -149,7 +149,7 @@ fn cluster_rules() -> Vec<Value> {
         // Otherwise a former image that the user forgot and one that the user returns to would look the same.
         rule(
             "!self.maintenance.autoUpdate || !has(self.image)",
-            "with maintenance.autoUpdate name no image; to stay on one or go back to it, name it and set autoUpdate to false in \
+            "with maintenance.autoUpdate name no image. To stay on one or go back to it, name it and set autoUpdate to false in \
              the same edit",
         ),
     ]

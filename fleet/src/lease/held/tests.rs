@@ -161,7 +161,7 @@ async fn unreadable_holder_counts_as_alive() {
         }
         let refused = take(&folder, TakeOver::FromTheDead).await.err().unwrap().to_string();
         let said = format!(
-            "a command without a name (hold {number}) holds the lease of this deployment: it has just started, or was \
+            "a command without a name (lease {number}) holds the lease of this deployment: it has just started, or was \
              killed before it wrote its name"
         );
         assert_eq!(refused, said);
@@ -207,7 +207,7 @@ async fn takeover_fails_at_a_gap_from_a_copy() {
         copy(&place, "000007", to);
         let Err(error) = take(&folder, TakeOver::FromAnyone).await else { panic!("two may go on") };
         let error = format!("{error:#}");
-        assert!(error.contains("after hold 7 comes") && error.contains(&format!("Look at {named}")), "{error}");
+        assert!(error.contains("after lease 7 comes") && error.contains(&format!("Look at {named}")), "{error}");
         assert!(standing(&folder).await.is_err());
         hold.confirm().await.unwrap();
         // After the copy is moved away, another command can take over and the lease is lost.
@@ -227,7 +227,7 @@ async fn gap_error_names_the_odd_number() {
     }
     std::fs::rename(place.join("000002"), directory.path().join("away")).unwrap();
     let error = format!("{:#}", standing(&folder).await.unwrap_err());
-    assert!(error.contains("after hold 1 comes hold 3"), "{error}");
+    assert!(error.contains("after lease 1 comes lease 3"), "{error}");
     std::fs::rename(place.join("000001"), place.join("18446744073709551615")).unwrap();
     std::fs::remove_dir_all(place.join("000003")).unwrap();
     let error = format!("{:#}", take(&folder, TakeOver::FromAnyone).await.err().unwrap());

@@ -79,7 +79,7 @@ async fn abandoning_unread_requires_the_right_unreadable_lease() {
     let (world, number) = unread(Step::of(Action::ShutDown, 1)).await;
     for wrong in [number - 1, number + 1] {
         let error = abandon(&world, wrong).await.unwrap_err().to_string();
-        assert!(error.contains(&format!("that is hold {number}, not {wrong}; nothing was changed")), "{error}");
+        assert!(error.contains(&format!("that is lease {number}, not {wrong}; nothing was changed")), "{error}");
     }
     let world = before(3, Step::of(Action::ShutDown, 1)).await;
     assert!(abandon(&world, 2).await.unwrap_err().to_string().contains("the journal can be read"));

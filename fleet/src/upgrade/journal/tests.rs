@@ -168,7 +168,7 @@ async fn an_unreadable_middle_entry_is_named() {
     written(&hold, plan).await;
     put(&world, 1, "journal-000002.json", "{\"at\":1,");
     let error = format!("{:#}", last(&world).await.unwrap_err());
-    assert!(error.contains("hold 1: journal-000002.json is damaged, and journal-000003.json follows it"), "{error}");
+    assert!(error.contains("lease 1: journal-000002.json is damaged, and journal-000003.json follows it"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -181,7 +181,7 @@ async fn a_missing_middle_entry_is_named() {
             world.lock().store.holds.get_mut(&1).unwrap().remove(&added(*number, 1)).unwrap();
         }
         let error = format!("{:#}", last(&world).await.unwrap_err());
-        let words = format!("hold 1: {} is missing, and {} follows it", added(missing[0], 1), added(follows, 1));
+        let words = format!("lease 1: {} is missing, and {} follows it", added(missing[0], 1), added(follows, 1));
         assert!(error.contains(&words), "{error}");
     }
 }
@@ -233,7 +233,7 @@ async fn a_cut_beginning_is_no_journal() {
     put(&world, 2, FILE, &whole[..whole.len() / 2]);
     put(&world, 2, "journal-000001.json", "{}");
     let error = format!("{:#}", last(&world).await.unwrap_err());
-    assert!(error.contains("hold 2: journal.jsonl was cut, and entries follow it"), "{error}");
+    assert!(error.contains("lease 2: journal.jsonl was cut, and entries follow it"), "{error}");
     put(&world, 2, FILE, &whole.replace("{\"form\":4", "{\"form\":5"));
     assert!(format!("{:#}", last(&world).await.unwrap_err()).contains("the format 5, and this version knows 4"));
 }
@@ -249,7 +249,7 @@ async fn entries_without_beginning_revive_no_older_journal() {
     assert_eq!(upgrade::last(&world).await.unwrap().unwrap().0, 1, "it was never begun");
     journal.append(Event::Ended { outcome: Outcome::Abandoned }).await.unwrap();
     let error = format!("{:#}", last(&world).await.unwrap_err());
-    assert!(error.contains("hold 2: journal.jsonl is missing, and entries follow it"), "{error}");
+    assert!(error.contains("lease 2: journal.jsonl is missing, and entries follow it"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

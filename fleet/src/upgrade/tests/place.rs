@@ -97,11 +97,11 @@ async fn upgrade_of_a_deleted_cluster_can_only_end() {
     note(&world, DEPLOYMENT, "Deleting");
     let seen = world.lock().machines.clone();
     for verb in [Request::Resume, Request::Rollback, Request::RollbackAtOnce, Request::Commit] {
-        give(&world, verb).await.fails("the cluster control is being destroyed");
+        give(&world, verb).await.fails("the cluster control is being deleted");
     }
     let adopts = deployment(&world, &|_| {}).adoptable().await.unwrap_err();
     for refused in begins_nothing(&world).await.into_iter().chain([adopts]) {
-        assert!(refused.to_string().contains("the cluster control is being destroyed"), "{refused:#}");
+        assert!(refused.to_string().contains("the cluster control is being deleted"), "{refused:#}");
     }
     assert_eq!(world.lock().machines, seen);
     let status = deployment(&world, &|_| {}).status().await.unwrap();

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::worker_rollout::WorkerRollout;
 use crate::control::{Condition, Control, ResourcePath, UNRECONCILED, WaitResult, read_conditions, text};
+use crate::output::number_of;
 
 /// A cluster with its pools, and the Operation that is under way or was the last one.
 pub struct ClusterState {
@@ -131,8 +132,8 @@ impl ClusterState {
         };
         let (name, wanted) = (text(pool, "/metadata/name"), pool["spec"]["replicas"].as_u64());
         if wanted != Some(workers.into()) {
-            let wanted = wanted.unwrap_or_default();
-            return WaitResult::Stopped(format!("another client has scaled the pool {name} to {wanted} workers"));
+            let wanted = number_of(wanted.unwrap_or_default(), "worker");
+            return WaitResult::Stopped(format!("another client has scaled the pool {name} to {wanted}"));
         }
         if let Some(why) = needs_operator::<NodePoolReason>(pool, "Ready") {
             return WaitResult::Stopped(format!("{name}: {why}"));
@@ -141,7 +142,11 @@ impl ClusterState {
         let workers = u64::from(workers);
         // A leaving worker does not count, and Ready is true once it has left.
         if holds(pool, "Ready") && (count("replicas"), count("readyReplicas")) == (workers, workers) {
-            return WaitResult::Ready(format!("the pool {name} has {workers} workers, and all are Ready"));
+            let words = match workers {
+                1 => "1 worker, which is Ready".to_owned(),
+                _ => format!("{workers} workers, and all are Ready"),
+            };
+            return WaitResult::Ready(format!("the pool {name} has {words}"));
         }
         self.blocked_reason().map_or(WaitResult::Pending, WaitResult::Stopped)
     }

@@ -31,7 +31,7 @@ pub use self::kubeconfig::WrittenKubeconfig;
 use self::reapply::check_reapply;
 use crate::confirm::announced;
 use crate::control::{Change, Control, DryRunReport, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, text};
-use crate::output::{object, objects};
+use crate::output::{number_of, object, objects};
 
 /// Commands on tenant clusters.
 #[derive(Subcommand)]
@@ -331,8 +331,9 @@ fn going(known: &ClusterState, namespace: &str, place: &str) -> String {
     let name = known.name();
     let workers: u64 = known.pools.iter().filter_map(|pool| pool["status"]["replicas"].as_u64()).sum();
     let nodes = known.cluster["status"]["controlPlane"]["replicas"].as_u64().unwrap_or_default();
+    let (nodes, workers) = (number_of(nodes, "control-plane node"), number_of(workers, "worker"));
     format!(
-        "The cluster {name} in the namespace {namespace} is deleted: {nodes} control-plane nodes and {workers} workers with their VMs \
+        "The cluster {name} in the namespace {namespace} is deleted: {nodes} and {workers} with their VMs \
          and all data on their disks, and its addresses and kubeconfig. This cannot be undone.\nThe control cluster is {place}."
     )
 }

@@ -90,8 +90,10 @@ fn confirmed(
         return Ok(());
     }
     to.flush().context("showing what would be adopted")?;
-    let question =
-        format!("Are these {} VMs, by the hypervisor's word, these nodes? Type yes to stamp them", adoptions.len());
+    let question = match adoptions.len() {
+        1 => "Does this VM run the node that it is listed with? Type yes to stamp it".to_owned(),
+        count => format!("Do these {count} VMs run the nodes that they are listed with? Type yes to stamp them"),
+    };
     if ask(&question)? != "yes" {
         bail!("not confirmed; nothing was changed");
     }
@@ -101,7 +103,7 @@ fn confirmed(
 /// The hypervisor's facts come first: an administrator of the cluster can forge those of the node.
 fn shown(Adoption { node, address, uuid, vm }: &Adoption) -> String {
     let mut text =
-        format!("VM {}, by the hypervisor's word\n  {}, BIOS UUID {}\n", clean(&vm.name), vm.power, vm.uuid());
+        format!("VM {}, as the hypervisor shows it\n  {}, BIOS UUID {}\n", clean(&vm.name), vm.power, vm.uuid());
     for adapter in &vm.adapters {
         let (key, network, mac) = (clean(&adapter.key), clean(&adapter.network), clean(&adapter.mac));
         let connected = if adapter.connected { "" } else { ", disconnected" };
@@ -153,7 +155,7 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "VM kaas-cp1, by the hypervisor's word".to_owned(),
+                "VM kaas-cp1, as the hypervisor shows it".to_owned(),
                 format!("  on, BIOS UUID {uuid}"),
                 "  network adapter 4000 on Management, MAC 00:50:56:00:00:01".to_owned(),
                 format!("  data disk {uuid} at [ds] data.vmdk"),
@@ -164,16 +166,14 @@ mod tests {
 
     #[test]
     fn names_cannot_forge_or_hide_lines() {
-        let forged = "cp1\nVM web, by the hypervisor's word\nAre these 1 VMs\u{1b}[2J\u{1b}[8m\r\u{202e}";
+        let forged = "cp1\nVM web, as the hypervisor shows it\nDoes this VM run\u{1b}[2J\u{1b}[8m\r\u{202e}";
         let plain = asked(&[adoption("cp1", "kaas-cp1")], false, "yes\n").1;
         for (node, name) in [(forged, "kaas-cp1"), ("cp1", forged)] {
             let (confirmed, text) = asked(&[adoption(node, name)], false, "yes\n");
             confirmed.unwrap();
             assert_eq!(text.lines().count(), plain.lines().count(), "{text}");
             assert!(!text.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'), "{text:?}");
-            assert!(
-                text.lines().last().unwrap().starts_with("Are these 1 VMs, by the hypervisor's word, these nodes?")
-            );
+            assert!(text.lines().last().unwrap().starts_with("Does this VM run the node that it is listed with?"));
         }
     }
 

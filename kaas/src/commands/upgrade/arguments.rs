@@ -216,7 +216,9 @@ impl FromStr for AbandonTarget {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let upgrade = text.parse().map(Self::Upgrade);
-        upgrade.or_else(|_| text.parse().map(Self::Hold)).map_err(|_| "neither a UUID nor a hold's number".to_owned())
+        upgrade
+            .or_else(|_| text.parse().map(Self::Hold))
+            .map_err(|_| "neither a UUID nor the number of a lease".to_owned())
     }
 }
 

@@ -69,7 +69,7 @@ pub fn status(status: &UpgradeStatus, commands: &UpgradeCommands) -> String {
     let reason = status.reason.as_ref().map_or_else(|| "no reason was recorded".to_owned(), ToString::to_string);
     let mut text = match status.outcome {
         Some(Outcome::Upgraded) => format!(
-            "upgrade {id}: all nodes run the new image; `{}` makes it final, `rollback` takes it back",
+            "upgrade {id}: all nodes run the new image; `{}` makes it final, `rollback` rolls it back",
             commands.with("commit")
         ),
         Some(Outcome::RolledBack) if status.left_out.is_empty() => {
@@ -303,7 +303,7 @@ mod tests {
         {
             assert!(told.contains(&format!("`kaas control upgrade {verb} --file 'my cluster.toml'`")), "{told}");
         }
-        let damaged = || Damaged { words: "hold 7 is damaged".to_owned(), hold: 7, plan: None };
+        let damaged = || Damaged { words: "lease 7 is damaged".to_owned(), hold: 7, plan: None };
         for (error, options) in [
             (advised(damaged().into()), "--file FILE"),
             (advised_with(damaged().into(), &commands()), "--file 'my cluster.toml'"),
@@ -317,7 +317,7 @@ mod tests {
     fn damaged_journal_names_the_abandon_command() {
         let plan = Box::new(describe::tests::plan("rolling", "node"));
         for (plan, confirm) in [(Some(plan.clone()), plan.id.to_string()), (None, "7".to_owned())] {
-            let damaged = Damaged { words: "hold 7 is damaged".to_owned(), hold: 7, plan };
+            let damaged = Damaged { words: "lease 7 is damaged".to_owned(), hold: 7, plan };
             let error = advised(damaged.into()).to_string();
             assert!(error.contains(&format!("`kaas control upgrade abandon --confirm {confirm} --file")), "{error}");
         }

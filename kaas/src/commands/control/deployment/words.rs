@@ -188,8 +188,8 @@ pub fn status(status: &DeployStatus) -> String {
         Lifecycle::Active if status.done && status.formed => "runs",
         Lifecycle::Active if status.formed => "has formed, but is incomplete",
         Lifecycle::Active => "has not formed yet",
-        Lifecycle::Deleting => "is being destroyed",
-        Lifecycle::Deleted => "was destroyed",
+        Lifecycle::Deleting => "is being deleted",
+        Lifecycle::Deleted => "was deleted",
     };
     let mut text = format!("the cluster {} {stands}\n", status.cluster);
     if status.lifecycle != Lifecycle::Deleted && status.looked {
