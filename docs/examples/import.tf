@@ -66,7 +66,7 @@ resource "vsphere_virtual_machine" "node" {
   resource_pool_id = data.vsphere_compute_cluster.cluster.resource_pool_id
   datastore_id     = data.vsphere_datastore.disks.id
   host_system_id   = data.vsphere_host.first.id
-  folder           = "kaas"
+  folder           = "kaas/control"
   num_cpus         = data.vsphere_ovf_vm_template.image.num_cpus
   memory           = data.vsphere_ovf_vm_template.image.memory
   guest_id         = data.vsphere_ovf_vm_template.image.guest_id
@@ -91,6 +91,7 @@ resource "vsphere_virtual_machine" "node" {
       "control-nodes"       = join(",", [for name, address in var.nodes : "${name}=${address}"])
       "api-vip"             = "10.20.30.10"
       "deployment-secret"   = var.deployment_secret
+      # Replace this key by yours. The owner of its private key may log in as "admin".
       "ssh-authorized-keys" = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAMRuvzRF01LdOXikbVk9NHaLBNhwHeESbwCnTN+dPTR anna@example.com"
     }
   }

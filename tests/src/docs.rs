@@ -507,6 +507,14 @@ fn cluster_file_page_has_the_whole_example() {
     assert_eq!(blocks("```toml\na\n```\n\nb\n\n```yaml\nc\n```\n\n```toml\nd\n\ne\n```\n", "toml"), "a\n\nd\n\ne");
 }
 
+/// The page about teams shows what `kaas tenant create --example` prints, without the first comment.
+#[test]
+fn teams_page_has_the_whole_example() {
+    let example = fs::read_to_string(repository().join("kaas/src/commands/tenant/example.yaml")).unwrap();
+    let (_, object) = example.split_once("\napiVersion: ").unwrap();
+    assert_eq!(blocks(&pages()["docs/tenants/teams.md"], "yaml"), format!("apiVersion: {}", object.trim_end()));
+}
+
 /// `make ova` builds an OVA of each spec in the Makefile.
 #[test]
 fn readme_names_each_built_ova() {

@@ -77,7 +77,7 @@ pub struct People {
     pub users: Vec<String>,
     /// Groups.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "shapes::people", extend("x-kubernetes-list-type" = "set"), example = ["team-blue"])]
+    #[schemars(schema_with = "shapes::people", extend("x-kubernetes-list-type" = "set"), example = ["blue-admins"])]
     pub groups: Vec<String>,
 }
 

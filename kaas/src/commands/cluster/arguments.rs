@@ -62,7 +62,7 @@ pub struct NewClusterArgs {
     )]
     pub(super) endpoint_pool: Option<String>,
     /// Unused addresses in the subnet of the nodes for Services of the type LoadBalancer. Give the option once for each range.
-    /// Without it, the cluster has no load balancer until an operator sets `service-vips` on each control-plane node
+    /// Without it, the cluster has no load balancer until its TenantCluster names such addresses
     #[arg(long, value_name = "FIRST-LAST", value_parser = range, conflicts_with = "file", help_heading = "Cluster")]
     pub(super) service_vips: Vec<Range>,
     /// File with public SSH keys, one a line. Their owners may log in to the nodes as `admin`. A cluster without keys needs a
