@@ -131,11 +131,12 @@ async fn node_on_a_silent_host_awaits_operator() {
     world.place.lock().cut_off.clear();
     world.place.change("shop-cp2", |vm| vm.power = PowerState::On);
     world.reconciles(2, 30).await;
-    let state = world.place.lock();
-    let (vm, ..) = state.vms.iter().find(|(vm, ..)| vm.reference == former.reference).expect("it stays");
-    assert!(vm.is_fenced() && vm.power == PowerState::Off && vm.name.starts_with("shop-cp2-replaced-"), "{vm}");
-    assert_eq!(vm.disks, former.disks, "its data disk stays");
-    drop(state);
+    {
+        let state = world.place.lock();
+        let (vm, ..) = state.vms.iter().find(|(vm, ..)| vm.reference == former.reference).expect("it stays");
+        assert!(vm.is_fenced() && vm.power == PowerState::Off && vm.name.starts_with("shop-cp2-replaced-"), "{vm}");
+        assert_eq!(vm.disks, former.disks, "its data disk stays");
+    }
     world.until("as before", |world| world.condition("Progressing").1 == "Idle" && world.is_ready()).await;
     assert_eq!(world.place.lock().admitted.len(), 1, "it was replaced once");
 }
