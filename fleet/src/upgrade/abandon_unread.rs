@@ -9,7 +9,7 @@ use super::abandoned_unread::AbandonedUnread;
 use super::act::{held, withdrawn};
 use super::deployment::Deployment;
 use super::guarded_nodes::GuardedNodes;
-use super::nodes::Nodes;
+use super::nodes::{NodeRequest, Nodes};
 use super::notice::Notice;
 use super::offline_nodes::OfflineNodes;
 use super::preview::UnreadPreview;
@@ -155,7 +155,7 @@ async fn asked(nodes: &GuardedNodes<'_>, vms: &[Vm], address: Ipv4Addr, dry_run:
         }
         Some(swap) if dry_run => format!("it runs {runs}; its swap {} would be withdrawn", swap.id),
         Some(swap) => {
-            let asked = nodes.cancel_swap(address, swap.id).await;
+            let asked = nodes.request(address, NodeRequest::CancelSwap(swap.id)).await;
             format!("it runs {runs}; {}", withdrawn(&format!("its swap {}", swap.id), asked))
         }
     };

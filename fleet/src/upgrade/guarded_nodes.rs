@@ -5,12 +5,10 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 
 use async_trait::async_trait;
-use contract::kubernetes_upgrade;
 use contract::node::Node;
-use contract::swap;
 use uuid::Uuid;
 
-use super::nodes::{Asked, Nodes};
+use super::nodes::{Asked, NodeRequest, Nodes};
 use crate::engine::may;
 use crate::lease::{Lease, SpaceQuota};
 
@@ -50,39 +48,9 @@ impl Nodes for GuardedNodes<'_> {
         self.nodes.facts(node).await
     }
 
-    async fn begin_swap(&self, node: Ipv4Addr, swap: &swap::Request) -> anyhow::Result<Asked> {
+    async fn request(&self, node: Ipv4Addr, request: NodeRequest<'_>) -> anyhow::Result<Asked> {
         self.may().await?;
-        self.nodes.begin_swap(node, swap).await
-    }
-
-    async fn cancel_swap(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
-        self.may().await?;
-        self.nodes.cancel_swap(node, swap).await
-    }
-
-    async fn evacuate(&self, node: Ipv4Addr, request: &swap::EvacuationRequest) -> anyhow::Result<Asked> {
-        self.may().await?;
-        self.nodes.evacuate(node, request).await
-    }
-
-    async fn cancel_evacuation(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked> {
-        self.may().await?;
-        self.nodes.cancel_evacuation(node, id).await
-    }
-
-    async fn commit(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
-        self.may().await?;
-        self.nodes.commit(node, swap).await
-    }
-
-    async fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked> {
-        self.may().await?;
-        self.nodes.upgrade_kubernetes(node, request).await
-    }
-
-    async fn renew_certificates(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked> {
-        self.may().await?;
-        self.nodes.renew_certificates(node, id).await
+        self.nodes.request(node, request).await
     }
 
     async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &SpaceQuota) -> anyhow::Result<u64> {

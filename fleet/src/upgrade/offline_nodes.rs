@@ -6,12 +6,10 @@ use std::path::Path;
 
 use anyhow::bail;
 use async_trait::async_trait;
-use contract::kubernetes_upgrade;
 use contract::node::Node;
-use contract::swap;
 use uuid::Uuid;
 
-use super::nodes::{Asked, Nodes};
+use super::nodes::{Asked, NodeRequest, Nodes};
 use crate::lease::SpaceQuota;
 
 /// Nodes that are not asked, and why.
@@ -47,31 +45,7 @@ impl Nodes for OfflineNodes {
         self.is_not_asked()
     }
 
-    async fn begin_swap(&self, _: Ipv4Addr, _: &swap::Request) -> anyhow::Result<Asked> {
-        self.is_not_asked()
-    }
-
-    async fn cancel_swap(&self, _: Ipv4Addr, _: Uuid) -> anyhow::Result<Asked> {
-        self.is_not_asked()
-    }
-
-    async fn evacuate(&self, _: Ipv4Addr, _: &swap::EvacuationRequest) -> anyhow::Result<Asked> {
-        self.is_not_asked()
-    }
-
-    async fn cancel_evacuation(&self, _: Ipv4Addr, _: Uuid) -> anyhow::Result<Asked> {
-        self.is_not_asked()
-    }
-
-    async fn commit(&self, _: Ipv4Addr, _: Uuid) -> anyhow::Result<Asked> {
-        self.is_not_asked()
-    }
-
-    async fn upgrade_kubernetes(&self, _: Ipv4Addr, _: &kubernetes_upgrade::Request) -> anyhow::Result<Asked> {
-        self.is_not_asked()
-    }
-
-    async fn renew_certificates(&self, _: Ipv4Addr, _: Uuid) -> anyhow::Result<Asked> {
+    async fn request(&self, _: Ipv4Addr, _: NodeRequest<'_>) -> anyhow::Result<Asked> {
         self.is_not_asked()
     }
 

@@ -10,15 +10,14 @@ use std::sync::Arc;
 use anyhow::{Context as _, ensure};
 use async_trait::async_trait;
 use contract::deployer::{Fingerprint, Fingerprints, PrivateKey};
-use contract::kubernetes_upgrade;
 use contract::node::Node;
+use contract::ports;
 use contract::replacement::ReplacementGrant;
-use contract::{ports, swap};
 use fleet::control_plane::{DeploymentRecord, Guests, Node as BegunNode};
 use fleet::hypervisor::{PowerState, Vm};
 use fleet::lease::SpaceQuota;
 use fleet::nodes::Credentials;
-use fleet::upgrade::{Asked, Nodes};
+use fleet::upgrade::{Asked, NodeRequest, Nodes};
 use fleet::workers::NodeSeen;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
@@ -257,32 +256,8 @@ impl Nodes for OwnNodes {
         self.of(node)?.facts(node).await
     }
 
-    async fn begin_swap(&self, node: Ipv4Addr, swap: &swap::Request) -> anyhow::Result<Asked> {
-        self.of(node)?.begin_swap(node, swap).await
-    }
-
-    async fn cancel_swap(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
-        self.of(node)?.cancel_swap(node, swap).await
-    }
-
-    async fn evacuate(&self, node: Ipv4Addr, request: &swap::EvacuationRequest) -> anyhow::Result<Asked> {
-        self.of(node)?.evacuate(node, request).await
-    }
-
-    async fn cancel_evacuation(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked> {
-        self.of(node)?.cancel_evacuation(node, id).await
-    }
-
-    async fn commit(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
-        self.of(node)?.commit(node, swap).await
-    }
-
-    async fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked> {
-        self.of(node)?.upgrade_kubernetes(node, request).await
-    }
-
-    async fn renew_certificates(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked> {
-        self.of(node)?.renew_certificates(node, id).await
+    async fn request(&self, node: Ipv4Addr, request: NodeRequest<'_>) -> anyhow::Result<Asked> {
+        self.of(node)?.request(node, request).await
     }
 
     async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &SpaceQuota) -> anyhow::Result<u64> {
