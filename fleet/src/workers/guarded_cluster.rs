@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 
-use super::cluster::{Cluster, Evicted, NodeSeen, PodSeen};
+use super::cluster::{Cluster, ClusterChange, Evicted, NodeSeen, PodSeen};
 use super::reason;
-use super::token::Token;
 use crate::engine::{ActionError, may};
 use crate::lease::Lease;
 
@@ -50,33 +49,13 @@ impl Cluster for GuardedCluster<'_> {
         self.cluster.let_in(nodes).await
     }
 
-    async fn add_token(&self, token: &Token) -> anyhow::Result<()> {
+    async fn change(&self, change: ClusterChange<'_>) -> anyhow::Result<()> {
         self.may().await?;
-        self.cluster.add_token(token).await
-    }
-
-    async fn remove_token(&self, id: &str) -> anyhow::Result<()> {
-        self.may().await?;
-        self.cluster.remove_token(id).await
-    }
-
-    async fn cordon(&self, node: &NodeSeen) -> anyhow::Result<()> {
-        self.may().await?;
-        self.cluster.cordon(node).await
+        self.cluster.change(change).await
     }
 
     async fn evict(&self, pod: &PodSeen) -> anyhow::Result<Evicted> {
         self.may().await?;
         self.cluster.evict(pod).await
-    }
-
-    async fn delete_node(&self, node: &NodeSeen) -> anyhow::Result<()> {
-        self.may().await?;
-        self.cluster.delete_node(node).await
-    }
-
-    async fn release_name(&self, name: &str) -> anyhow::Result<()> {
-        self.may().await?;
-        self.cluster.release_name(name).await
     }
 }

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 
-use super::cluster::{Cluster, Evicted, NodeSeen, PodSeen};
-use super::token::Token;
+use super::cluster::{Cluster, ClusterChange, Evicted, NodeSeen, PodSeen};
 
 /// Why it cannot be asked: the error of each request.
 #[derive(Clone, Debug)]
@@ -39,27 +38,11 @@ impl Cluster for UnreachableCluster {
         self.answer()
     }
 
-    async fn add_token(&self, _: &Token) -> anyhow::Result<()> {
-        self.answer()
-    }
-
-    async fn remove_token(&self, _: &str) -> anyhow::Result<()> {
-        self.answer()
-    }
-
-    async fn cordon(&self, _: &NodeSeen) -> anyhow::Result<()> {
+    async fn change(&self, _: ClusterChange<'_>) -> anyhow::Result<()> {
         self.answer()
     }
 
     async fn evict(&self, _: &PodSeen) -> anyhow::Result<Evicted> {
-        self.answer()
-    }
-
-    async fn delete_node(&self, _: &NodeSeen) -> anyhow::Result<()> {
-        self.answer()
-    }
-
-    async fn release_name(&self, _: &str) -> anyhow::Result<()> {
         self.answer()
     }
 }

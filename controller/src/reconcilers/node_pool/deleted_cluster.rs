@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use fleet::workers::{Cluster, Evicted, NodeSeen, PodSeen, Token};
+use fleet::workers::{Cluster, ClusterChange, Evicted, NodeSeen, PodSeen};
 
 /// A cluster that is deleted as a whole.
 pub(super) struct DeletedCluster;
@@ -31,27 +31,14 @@ impl Cluster for DeletedCluster {
         Ok(BTreeMap::new())
     }
 
-    async fn add_token(&self, _: &Token) -> anyhow::Result<()> {
-        anyhow::bail!("the cluster is being deleted: no worker can join it")
-    }
-
-    async fn remove_token(&self, _: &str) -> anyhow::Result<()> {
-        Ok(())
-    }
-
-    async fn cordon(&self, _: &NodeSeen) -> anyhow::Result<()> {
-        Ok(())
+    async fn change(&self, change: ClusterChange<'_>) -> anyhow::Result<()> {
+        match change {
+            ClusterChange::AddToken(_) => anyhow::bail!("the cluster is being deleted: no worker can join it"),
+            _ => Ok(()),
+        }
     }
 
     async fn evict(&self, _: &PodSeen) -> anyhow::Result<Evicted> {
         Ok(Evicted::Going)
-    }
-
-    async fn delete_node(&self, _: &NodeSeen) -> anyhow::Result<()> {
-        Ok(())
-    }
-
-    async fn release_name(&self, _: &str) -> anyhow::Result<()> {
-        Ok(())
     }
 }
