@@ -301,9 +301,6 @@ impl<'a> PoolStore<'a> {
 
     /// Checks whether the last look could read the addresses in use. A run of `fleet` takes a failed claim for one that may succeed
     /// later.
-    ///
-    /// # Errors
-    /// The object that cannot be read.
     pub fn ensure_readable(&self) -> Result<(), Failure> {
         self.seen().unreadable.as_ref().map_or(Ok(()), |failure| Err(failure.again()))
     }

@@ -64,9 +64,6 @@ impl Deployment<'_> {
     }
 
     /// The dry run of [`Self::abandon_unread`]. Nodes are asked for their state only.
-    ///
-    /// # Errors
-    /// As [`Self::abandon_unread`].
     pub async fn preview_unread(&self, number: u64, over: TakeOver) -> anyhow::Result<UnreadPreview> {
         match unless_cancelled(&self.cancelled, self.unread(number)).await?? {
             Unread::Ended(end) => Ok(UnreadPreview::new(number, true, end.notes)),

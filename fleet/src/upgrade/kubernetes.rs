@@ -41,9 +41,6 @@ pub struct KubernetesOptions {
 
 impl Deployment<'_> {
     /// Plans an upgrade of Kubernetes, and lets the first node judge it as well; changes nothing.
-    ///
-    /// # Errors
-    /// All obstacles.
     pub async fn plan_kubernetes(&self, options: &KubernetesOptions) -> anyhow::Result<KubernetesPlan> {
         self.planned_kubernetes(options, HoldView::AsItIs).await
     }

@@ -74,9 +74,6 @@ impl<'a> Renewed<'a> {
     }
 
     /// Whether there are credentials now.
-    ///
-    /// # Errors
-    /// Why there are no credentials.
     pub async fn ready(&self) -> anyhow::Result<()> {
         self.nodes().await.map(drop)
     }
@@ -120,9 +117,6 @@ impl<'a> Renewed<'a> {
     }
 
     /// With what has not ended, however soon it does.
-    ///
-    /// # Errors
-    /// The expired credentials, in words for users.
     fn found(&self) -> Result<Arc<dyn Nodes>, String> {
         let now = self.now();
         let mut ended = String::new();

@@ -50,9 +50,6 @@ pub fn program() -> clap::Command {
 }
 
 /// Runs a command.
-///
-/// # Errors
-/// As the command.
 pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     let done = |()| ExitCode::SUCCESS;
     match command {

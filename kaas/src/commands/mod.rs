@@ -115,9 +115,6 @@ pub fn leaves(program: &clap::Command) -> Vec<(String, &clap::Command)> {
 }
 
 /// Runs a command.
-///
-/// # Errors
-/// As the command.
 pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     let done = |()| ExitCode::SUCCESS;
     match command {

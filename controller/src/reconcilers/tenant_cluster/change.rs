@@ -185,9 +185,6 @@ impl Reconciler<'_> {
     }
 
     /// All NodeImages. Another one than the cluster's may lack its status.
-    ///
-    /// # Errors
-    /// The status of the image that the cluster names or runs cannot be read.
     pub(super) async fn images(&self, cluster: &TenantCluster) -> Result<Vec<NodeImage>, ReconcileError> {
         let Tolerant { whole: mut images, unread } = tolerant::<NodeImage>(self.objects).await?;
         let own = [cluster.spec.image.as_ref(), cluster.resolved().and_then(|resolved| resolved.image.as_ref())];

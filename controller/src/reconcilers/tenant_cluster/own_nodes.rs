@@ -167,9 +167,6 @@ impl Reconciler<'_> {
 }
 
 /// A kubeconfig from one of the control-plane nodes, which must show the CA with which the cluster has formed.
-///
-/// # Errors
-/// No node returned one.
 pub(super) async fn issued(
     opened: &ProviderSession,
     guests: &dyn Guests,

@@ -21,9 +21,6 @@ use crate::upgrade::step_error::StepError;
 impl StepContext<'_> {
     /// Leaves a node as it is. On the new image its swap is made final, so that the next upgrade finds none open. A
     /// failure to act, to read or to wait is reported only: abandoning works with anything broken.
-    ///
-    /// # Errors
-    /// The command was asked to end while it waited.
     pub(super) async fn leave(&self, plan: &Plan, journal: &Journal<'_>, index: usize) -> Result<String, Cancelled> {
         // A disk that is attached late would be in a VM that was named to be removed.
         let settled = self.hypervisor.settled().await?;
@@ -38,9 +35,6 @@ impl StepContext<'_> {
     }
 
     /// The same for a dry run. It asks the node for its state only, and does not wait for earlier requests.
-    ///
-    /// # Errors
-    /// The command was asked to end.
     pub(in crate::upgrade) async fn would_leave(
         &self,
         plan: &Plan,

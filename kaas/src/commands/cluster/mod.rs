@@ -75,9 +75,6 @@ pub enum Cluster {
 
 /// Runs one of the commands. Exit statuses: 0 if the wanted state is reached, 3 if nothing has changed within the wait limit, 4
 /// if the operator must act.
-///
-/// # Errors
-/// The request was refused, or the control cluster does not answer.
 pub fn run(command: Cluster) -> anyhow::Result<ExitCode> {
     match command {
         Cluster::Create(arguments) => create(&arguments),

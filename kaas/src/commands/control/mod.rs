@@ -41,9 +41,6 @@ pub enum Control {
 }
 
 /// Runs a command.
-///
-/// # Errors
-/// As the command.
 pub fn run(command: Control) -> anyhow::Result<ExitCode> {
     match command {
         Control::Create(arguments) => deployment::create(&arguments),
