@@ -26,11 +26,7 @@ use super::shapes;
         "the name is no DNS label of at most 63 characters"
     ),
     printcolumn(name = "Server", type_ = "string", json_path = ".spec.vsphere.server"),
-    printcolumn(
-        name = "Ready",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
-    ),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
     printcolumn(
         name = "Free",
         type_ = "integer",
