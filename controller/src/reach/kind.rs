@@ -14,7 +14,6 @@ pub trait Kind: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clon
 
 impl<K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + Debug + Send + Sync> Kind for K {}
 
-/// An object as one of its kind.
 pub(super) fn read<K: Kind>(object: &Value) -> Result<K, Failure> {
     <K as Deserialize<'_>>::deserialize(object).map_err(|error| unreadable::<K>(object, error))
 }

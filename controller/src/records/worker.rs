@@ -16,7 +16,6 @@ use crate::objects::{Effect, Machine, MachineSpec, MachineVm, Taint, VmState};
 
 const GIB: u64 = 1 << 30;
 
-/// The record of a worker, from its Machine.
 pub fn worker_of(machine: &Machine) -> Result<WorkerRecord, Mismatch> {
     let (id, status) = (identity(machine)?, machine.status.clone().unwrap_or_default());
     let vm = status.vms.first().map(|vm| read("status.vms[].uuid", &vm.uuid, "UUID")).transpose()?;

@@ -409,7 +409,6 @@ impl DeploymentRecord {
     }
 }
 
-/// The only data disk of a VM.
 pub(super) fn only_data_disk(vm: &Vm) -> Option<&DiskRef> {
     let mut held = vm.data_disks().map(|disk| &disk.reference);
     held.next().filter(|_| held.next().is_none())

@@ -339,7 +339,6 @@ impl Bounded {
     }
 }
 
-/// The owner of a directory.
 fn owner(directory: &Path) -> Option<&str> {
     directory.file_name().and_then(OsStr::to_str)?.split('.').next()
 }

@@ -497,7 +497,6 @@ async fn note_going(records: &mut Records<'_>, machine: &WorkerRecord, vm: &Vm) 
     Ok(())
 }
 
-/// The worker's VM, as it was seen.
 fn vm<'s>(seen: &'s Inventory, machine: &WorkerRecord) -> Result<&'s Vm, ActionError> {
     match seen.vm(machine) {
         Observed::Vm(vm) => Ok(vm),
@@ -507,7 +506,6 @@ fn vm<'s>(seen: &'s Inventory, machine: &WorkerRecord) -> Result<&'s Vm, ActionE
     }
 }
 
-/// The worker's node, as it was seen.
 fn node<'s>(seen: &'s Inventory, machine: &WorkerRecord) -> Result<&'s NodeSeen, ActionError> {
     let unseen = || ActionError::Later(Reason::new(reason::NAME_IN_USE, "its node was not seen"));
     seen.node(machine).own().ok_or_else(unseen)

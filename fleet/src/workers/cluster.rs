@@ -94,7 +94,6 @@ pub enum ClusterChange<'a> {
 /// A cluster with workers. Each request ends within [`crate::lease::MARGIN`], with or without success.
 #[async_trait]
 pub trait Cluster: Send + Sync {
-    /// All nodes.
     async fn nodes(&self) -> anyhow::Result<Vec<NodeSeen>>;
 
     /// The pods that have to move before a node may be removed.

@@ -340,7 +340,6 @@ async fn begun(
     Ok(Some(kept))
 }
 
-/// The record of a line.
 fn record(line: &str) -> anyhow::Result<Record> {
     let record = serde_json::from_str(line)?;
     let is_part = matches!(&record, Record::Machine { machine } if !machine.is_whole());

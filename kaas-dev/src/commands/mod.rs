@@ -49,7 +49,6 @@ pub fn program() -> clap::Command {
     with_names(Arguments::command())
 }
 
-/// Runs a command.
 pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     let done = |()| ExitCode::SUCCESS;
     match command {

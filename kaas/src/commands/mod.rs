@@ -114,7 +114,6 @@ pub fn leaves(program: &clap::Command) -> Vec<(String, &clap::Command)> {
     found
 }
 
-/// Runs a command.
 pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     let done = |()| ExitCode::SUCCESS;
     match command {

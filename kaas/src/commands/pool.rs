@@ -39,7 +39,6 @@ pub enum Pool {
     Delete(Delete),
 }
 
-/// The options of `create`.
 #[derive(Args)]
 pub struct Create {
     /// Name of the pool, unless `--file` is given. It begins with the name of the cluster and a dash
@@ -75,7 +74,6 @@ pub struct Create {
     until: WaitArgs,
 }
 
-/// The options of `list`.
 #[derive(Args)]
 pub struct List {
     /// Only list the pools of this cluster
@@ -90,7 +88,6 @@ pub struct List {
     within: NamespaceArgs,
 }
 
-/// The options of `scale`.
 #[derive(Args)]
 pub struct Scale {
     /// Name of the pool
@@ -115,7 +112,6 @@ pub struct Scale {
     until: WaitArgs,
 }
 
-/// The options of `delete`.
 #[derive(Args)]
 pub struct Delete {
     /// Name of the pool

@@ -16,7 +16,6 @@ use super::{backup, cluster, explain, image, ova, pool, provider, recovery_key, 
 use crate::control::{DryRunReport, WaitReport};
 use crate::output::{ObjectList, object};
 
-/// The schema of an output.
 pub struct OutputSchema {
     /// Name of the file, without its extension.
     pub name: &'static str,

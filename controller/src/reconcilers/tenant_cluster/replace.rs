@@ -34,7 +34,6 @@ const DELAYS: i64 = 24 * 60 * 60;
 /// The steps of a plan.
 const STEPS: [&str; 4] = ["admit", "clone-vm", "power-on", "join"];
 
-/// The result for a lost node.
 pub(super) enum LostNodeResult {
     /// No node is lost.
     None,

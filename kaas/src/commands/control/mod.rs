@@ -40,7 +40,6 @@ pub enum Control {
     Delete(deployment::Delete),
 }
 
-/// Runs a command.
 pub fn run(command: Control) -> anyhow::Result<ExitCode> {
     match command {
         Control::Create(arguments) => deployment::create(&arguments),

@@ -32,7 +32,6 @@ pub enum Image {
     Delete(Delete),
 }
 
-/// The options of `delete`.
 #[derive(Args)]
 pub struct Delete {
     /// Name of the NodeImage

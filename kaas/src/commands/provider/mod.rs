@@ -47,7 +47,6 @@ pub enum Provider {
     Role,
 }
 
-/// The options of `create`.
 #[derive(Args)]
 pub struct Create {
     /// YAML file with one Provider. It may also have IPPools and VMClasses. docs/reference/objects.md has the fields
@@ -71,7 +70,6 @@ pub struct Create {
     until: WaitArgs,
 }
 
-/// The options of `get`.
 #[derive(Args)]
 pub struct Get {
     /// Name of the Provider. Without it, all Providers are listed

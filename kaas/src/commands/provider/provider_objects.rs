@@ -20,7 +20,6 @@ pub struct ProviderObjects {
     account: Option<Value>,
 }
 
-/// The source of a password.
 pub struct Password(Source);
 
 impl Password {

@@ -37,7 +37,6 @@ pub enum Tenant {
     Delete(Delete),
 }
 
-/// The options of `create`.
 #[derive(Args)]
 pub struct Create {
     /// YAML file with one Tenant. docs/reference/objects.md has the fields
@@ -55,7 +54,6 @@ pub struct Create {
     until: WaitArgs,
 }
 
-/// The options of `get`.
 #[derive(Args)]
 pub struct Get {
     /// Name of the Tenant
@@ -67,7 +65,6 @@ pub struct Get {
     at: ControlClusterArgs,
 }
 
-/// The options of `delete`.
 #[derive(Args)]
 pub struct Delete {
     /// Name of the Tenant

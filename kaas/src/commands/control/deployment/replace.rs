@@ -23,7 +23,6 @@ use crate::output::warn;
 use crate::signals::SignalPolicy;
 use crate::work::{Work, advised};
 
-/// The options of `replace-node`.
 #[derive(Args)]
 pub struct ReplaceNode {
     /// Name of the lost control-plane node
