@@ -134,7 +134,7 @@ pub struct Delete {
 pub fn run(command: &Pool) -> anyhow::Result<ExitCode> {
     match command {
         Pool::Create(arguments) => create(arguments),
-        Pool::List(arguments) => list(arguments).map(|()| ExitCode::SUCCESS),
+        Pool::List(arguments) => list(arguments),
         Pool::Scale(arguments) => scale(arguments),
         Pool::Delete(arguments) => delete(arguments),
     }
@@ -174,7 +174,7 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     }
     if *dry_run {
         let text = || format!("the API server accepts the pool {name} of {workers} workers");
-        return until.output.objects(&[&object], text).map(|()| ExitCode::SUCCESS);
+        return until.output.objects(&[&object], text);
     }
     let taken = format!("the pool {name} of {workers} workers is requested");
     Wait { control: &control, namespace, name: cluster, until, follows: false }
@@ -223,7 +223,7 @@ pub struct Pools<'a> {
     pools: &'a [Value],
 }
 
-fn list(arguments: &List) -> anyhow::Result<()> {
+fn list(arguments: &List) -> anyhow::Result<ExitCode> {
     let List { cluster, all_namespaces, output, within } = arguments;
     let (control, namespace) = within.open()?;
     let namespace = (!all_namespaces).then_some(namespace.as_str());

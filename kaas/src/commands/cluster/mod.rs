@@ -78,10 +78,10 @@ pub enum Cluster {
 pub fn run(command: Cluster) -> anyhow::Result<ExitCode> {
     match command {
         Cluster::Create(arguments) => create(&arguments),
-        Cluster::Get(arguments) => get(&arguments).map(|()| ExitCode::SUCCESS),
-        Cluster::Describe(arguments) => describe::describe(&arguments).map(|()| ExitCode::SUCCESS),
+        Cluster::Get(arguments) => get(&arguments),
+        Cluster::Describe(arguments) => describe::describe(&arguments),
         Cluster::Upgrade(arguments) => upgrade(&arguments),
-        Cluster::Kubeconfig(arguments) => kubeconfig::write(&arguments).map(|()| ExitCode::SUCCESS),
+        Cluster::Kubeconfig(arguments) => kubeconfig::write(&arguments),
         Cluster::Adopt(arguments) => adopt(&arguments),
         Cluster::ReplaceNode(arguments) => replace::replace_node(&arguments),
         Cluster::Delete(arguments) => delete(&arguments),
@@ -169,7 +169,7 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     if arguments.dry_run {
         let objects: Vec<&Value> = std::iter::once(&wanted.cluster).chain(&wanted.pools).collect();
         let text = || format!("the API server accepts the cluster {name} with {}", counted(wanted.pools.len()));
-        return until.output.objects(&objects, text).map(|()| ExitCode::SUCCESS);
+        return until.output.objects(&objects, text);
     }
     apply(clusters, &wanted.cluster, false)?;
     for pool in &wanted.pools {
@@ -207,7 +207,7 @@ pub struct ClusterWithPools<'a> {
     operation: Option<&'a Value>,
 }
 
-fn get(arguments: &Get) -> anyhow::Result<()> {
+fn get(arguments: &Get) -> anyhow::Result<ExitCode> {
     let (control, namespace) = arguments.within.open()?;
     let now = SystemTime::now();
     let Some(name) = &arguments.name else {

@@ -54,7 +54,7 @@ pub struct Delete {
 pub fn run(command: &Image) -> anyhow::Result<ExitCode> {
     match command {
         Image::Push(arguments) => push::push(arguments),
-        Image::List(arguments) => list(arguments).map(|()| ExitCode::SUCCESS),
+        Image::List(arguments) => list(arguments),
         Image::Delete(arguments) => delete(arguments),
     }
 }
@@ -66,7 +66,7 @@ pub struct Images<'a> {
     images: &'a [Value],
 }
 
-fn list(arguments: &ListArgs) -> anyhow::Result<()> {
+fn list(arguments: &ListArgs) -> anyhow::Result<ExitCode> {
     let images = arguments.at.open()?.list(NODE_IMAGES)?;
     arguments.output.result(&Images { images: &images }, || listed(&images, SystemTime::now()))
 }

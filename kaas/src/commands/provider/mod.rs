@@ -84,12 +84,11 @@ pub struct Get {
 /// Runs one of the commands. Exit statuses: 0 if the wanted state is reached, 3 if nothing has changed within the wait limit, 4
 /// if the operator must act.
 pub fn run(command: &Provider) -> anyhow::Result<ExitCode> {
-    let done = |()| ExitCode::SUCCESS;
     match command {
         Provider::Create(arguments) => create(arguments),
-        Provider::Get(arguments) => get(arguments).map(done),
+        Provider::Get(arguments) => get(arguments),
         Provider::Probe(arguments) => probe(arguments),
-        Provider::Role => result(&vsphere::role_file()).map(done),
+        Provider::Role => result(&vsphere::role_file()).map(|()| ExitCode::SUCCESS),
     }
 }
 
@@ -116,7 +115,7 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     apply(true)?;
     if *dry_run {
         let text = || format!("the API server accepts the Provider {name}");
-        return until.output.objects(&wanted.described(), text).map(|()| ExitCode::SUCCESS);
+        return until.output.objects(&wanted.described(), text);
     }
     apply(false)?;
     let taken = format!("the Provider {name} is asked for");
@@ -143,7 +142,7 @@ pub struct Providers<'a> {
     providers: &'a [Value],
 }
 
-fn get(arguments: &Get) -> anyhow::Result<()> {
+fn get(arguments: &Get) -> anyhow::Result<ExitCode> {
     let control = arguments.at.open()?;
     let now = SystemTime::now();
     let Some(name) = &arguments.name else {

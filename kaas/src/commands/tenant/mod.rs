@@ -88,11 +88,10 @@ const EXAMPLE: &str = include_str!("example.yaml");
 /// Runs one of the commands. Exit statuses: 0 if the wanted state is reached, 3 if nothing has changed within the wait limit, 4
 /// if the operator must act.
 pub fn run(command: &Tenant) -> anyhow::Result<ExitCode> {
-    let done = |()| ExitCode::SUCCESS;
     match command {
         Tenant::Create(arguments) => create(arguments),
-        Tenant::Get(arguments) => get(arguments).map(done),
-        Tenant::List(arguments) => list(arguments).map(done),
+        Tenant::Get(arguments) => get(arguments),
+        Tenant::List(arguments) => list(arguments),
         Tenant::Delete(arguments) => delete(arguments),
     }
 }
@@ -116,7 +115,7 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     control.apply(TENANTS, &object, *dry_run)?;
     if *dry_run {
         let text = || format!("the API server accepts the Tenant {name}");
-        return until.output.objects(&[&object], text).map(|()| ExitCode::SUCCESS);
+        return until.output.objects(&[&object], text);
     }
     Waiter::new(until).run(&format!("the Tenant {name} is requested"), || {
         let tenant = require_tenant(&control, name)?;
@@ -124,7 +123,7 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn get(arguments: &Get) -> anyhow::Result<()> {
+fn get(arguments: &Get) -> anyhow::Result<ExitCode> {
     let control = arguments.at.open()?;
     let tenant = require_tenant(&control, &arguments.name)?;
     let catalogs = control.list(ResourcePath::anywhere("catalogs"))?;
@@ -161,7 +160,7 @@ pub struct Tenants<'a> {
     tenants: &'a [Value],
 }
 
-fn list(arguments: &ListArgs) -> anyhow::Result<()> {
+fn list(arguments: &ListArgs) -> anyhow::Result<ExitCode> {
     let tenants = arguments.at.open()?.list(TENANTS)?;
     arguments.output.result(&Tenants { tenants: &tenants }, || listed(&tenants, SystemTime::now()))
 }

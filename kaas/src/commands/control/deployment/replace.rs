@@ -88,8 +88,7 @@ pub fn replace_node(arguments: &ReplaceNode) -> anyhow::Result<ExitCode> {
         image: judged.wanted.image.name.clone(),
     };
     if arguments.dry_run {
-        work.output.result(&plan, || plan.text())?;
-        return Ok(ExitCode::SUCCESS);
+        return work.output.result(&plan, || plan.text());
     }
     let (given, name, summary, output) = (arguments.confirm.clone(), node.clone(), plan.text(), work.output);
     // On a separate thread, so that Ctrl-C works while the command waits for the answer.
