@@ -9,8 +9,6 @@ use std::time::SystemTime;
 use anyhow::{bail, ensure};
 use clap::{Args, Subcommand};
 use controller::objects::{GROUP, VERSION};
-use schemars::JsonSchema;
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::cluster::{Wait, require_cluster};
@@ -19,7 +17,7 @@ use crate::control::{
     Cell, Change, Control, DryRunReport, Look, NamespaceArgs, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter,
     age, candidates, lines, name, read, table, text,
 };
-use crate::output::{Output, objects};
+use crate::output::Output;
 use crate::styled::Text;
 
 /// Commands on pools of workers.
@@ -216,20 +214,13 @@ impl Create {
     }
 }
 
-/// The output of `list`.
-#[derive(Serialize, JsonSchema)]
-pub struct Pools<'a> {
-    #[schemars(schema_with = "objects")]
-    pools: &'a [Value],
-}
-
 fn list(arguments: &List) -> anyhow::Result<ExitCode> {
     let List { cluster, all_namespaces, output, within } = arguments;
     let (control, namespace) = within.open()?;
     let namespace = (!all_namespaces).then_some(namespace.as_str());
     let mut pools = control.list(ResourcePath { plural: "nodepools", namespace })?;
     pools.retain(|pool| cluster.as_deref().is_none_or(|cluster| text(pool, "/spec/clusterRef/name") == cluster));
-    output.result(&Pools { pools: &pools }, || listed(&pools, SystemTime::now()))
+    output.result(&json!({"pools": pools}), || listed(&pools, SystemTime::now()))
 }
 
 /// Pools, one a line, with the columns that kubectl shows.

@@ -188,13 +188,6 @@ fn counted(pools: usize) -> String {
     }
 }
 
-/// The output of `get` without a name.
-#[derive(Serialize, JsonSchema)]
-pub struct Clusters<'a> {
-    #[schemars(schema_with = "objects")]
-    clusters: &'a [Value],
-}
-
 /// The output of `get` with a name.
 #[derive(Serialize, JsonSchema)]
 pub struct ClusterWithPools<'a> {
@@ -213,7 +206,7 @@ fn get(arguments: &Get) -> anyhow::Result<ExitCode> {
     let Some(name) = &arguments.name else {
         let namespace = (!arguments.all_namespaces).then_some(namespace.as_str());
         let clusters = control.list(ResourcePath { plural: "tenantclusters", namespace })?;
-        return arguments.output.result(&Clusters { clusters: &clusters }, || words::clusters(&clusters, now));
+        return arguments.output.result(&json!({"clusters": clusters}), || words::clusters(&clusters, now));
     };
     let known = require_cluster(&control, &namespace, name)?;
     let ClusterState { cluster, pools, operation, .. } = &known;

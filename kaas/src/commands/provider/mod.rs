@@ -10,8 +10,6 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use controller::objects::ProviderReason;
-use schemars::JsonSchema;
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use self::probe::{Probe, probe};
@@ -20,7 +18,7 @@ use crate::control::{
     self, Cell, ControlClusterArgs, Look, PROVIDERS, Rejected, WaitArgs, WaitResult, Waiter, age, candidates,
     conditions, lines, name, table, text,
 };
-use crate::output::{Output, objects, result};
+use crate::output::{Output, result};
 use crate::styled::Text;
 
 /// Commands on Providers
@@ -135,19 +133,12 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The output of `get` without a name.
-#[derive(Serialize, JsonSchema)]
-pub struct Providers<'a> {
-    #[schemars(schema_with = "objects")]
-    providers: &'a [Value],
-}
-
 fn get(arguments: &Get) -> anyhow::Result<ExitCode> {
     let control = arguments.at.open()?;
     let now = SystemTime::now();
     let Some(name) = &arguments.name else {
         let providers = control.list(PROVIDERS)?;
-        return arguments.output.result(&Providers { providers: &providers }, || listed(&providers, now));
+        return arguments.output.result(&json!({"providers": providers}), || listed(&providers, now));
     };
     let gone = || Rejected::because(format!("there is no Provider {name}"));
     let provider = control.get(PROVIDERS, name)?.ok_or_else(gone)?;

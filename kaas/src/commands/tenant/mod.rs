@@ -8,8 +8,6 @@ use std::time::SystemTime;
 use anyhow::{Context, ensure};
 use clap::{Args, Subcommand};
 use controller::objects::TenantReason;
-use schemars::JsonSchema;
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::confirm::announced;
@@ -17,7 +15,7 @@ use crate::control::{
     self, Cell, Control, ControlClusterArgs, DryRunReport, ListArgs, Look, Rejected, ResourcePath, WaitArgs,
     WaitResult, Waiter, age, candidates, conditions, lines, name, read, table, text,
 };
-use crate::output::{Output, objects, result};
+use crate::output::{Output, result};
 use crate::styled::Text;
 
 /// Commands on Tenants
@@ -153,16 +151,9 @@ fn used(tenant: &Value, catalog: Option<&Value>) -> Text {
     table(["RESOURCE", "USED", "QUOTA"], all.into_iter().map(row))
 }
 
-/// The output of `list`.
-#[derive(Serialize, JsonSchema)]
-pub struct Tenants<'a> {
-    #[schemars(schema_with = "objects")]
-    tenants: &'a [Value],
-}
-
 fn list(arguments: &ListArgs) -> anyhow::Result<ExitCode> {
     let tenants = arguments.at.open()?.list(TENANTS)?;
-    arguments.output.result(&Tenants { tenants: &tenants }, || listed(&tenants, SystemTime::now()))
+    arguments.output.result(&json!({"tenants": tenants}), || listed(&tenants, SystemTime::now()))
 }
 
 fn listed(tenants: &[Value], now: SystemTime) -> Text {
