@@ -77,10 +77,7 @@ pub struct NodePoolSpec {
     pub labels: BTreeMap<String, String>,
     /// Taints of the nodes when they join.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 16),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "effect"])
-    )]
+    #[schemars(length(max = 16), transform = shapes::keyed(&["key", "effect"]))]
     pub taints: Vec<Taint>,
     /// How workers are replaced and drained.
     #[serde(default)]

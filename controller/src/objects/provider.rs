@@ -109,16 +109,10 @@ pub struct VSphere {
     #[schemars(length(min = 1, max = 255))]
     pub managed_by: Option<String>,
     /// The places for VMs. A zone is a fault domain: its parts fail together.
-    #[schemars(
-        length(min = 1, max = 16),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
-    )]
+    #[schemars(length(min = 1, max = 16), transform = shapes::keyed(&["name"]))]
     pub zones: Vec<Zone>,
     /// The networks for VMs.
-    #[schemars(
-        length(min = 1, max = 64),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
-    )]
+    #[schemars(length(min = 1, max = 64), transform = shapes::keyed(&["name"]))]
     pub networks: Vec<ProviderNetwork>,
     /// Maximum number of concurrent requests, for all clusters together.
     #[serde(default = "requests")]
@@ -300,10 +294,7 @@ pub struct ProviderStatus {
     pub instance_uuid: Option<String>,
     /// Free capacity of each zone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 16),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
-    )]
+    #[schemars(length(max = 16), transform = shapes::keyed(&["name"]))]
     pub zones: Vec<ZoneRoom>,
     /// Free space on the datastores of all zones together, each counted once, in GiB.
     #[serde(rename = "freeStorageGiB", skip_serializing_if = "Option::is_none")]

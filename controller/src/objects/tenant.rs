@@ -104,10 +104,7 @@ pub struct Quota {
 #[serde(rename_all = "camelCase")]
 pub struct Allow {
     /// The Providers. Clusters use no other Provider.
-    #[schemars(
-        length(min = 1, max = 16),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
-    )]
+    #[schemars(length(min = 1, max = 16), transform = shapes::keyed(&["name"]))]
     pub providers: Vec<AllowedProvider>,
     /// The IPPools that clusters may name for endpoints and Services. They are closed to namespaces of others. Without any, each
     /// IPPool that no Tenant lists. The IPPool of a listed network serves its nodes in any case.
