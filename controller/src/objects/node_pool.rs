@@ -131,7 +131,10 @@ pub enum Effect {
 /// How workers are replaced and drained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = rollout_rules()))]
+#[schemars(extend("x-kubernetes-validations" = [rule(
+    "self.maxSurge > 0 || self.maxUnavailable > 0",
+    "with neither a further worker nor one that may be missing none can be replaced: raise one of both"
+)]))]
 pub struct Rollout {
     /// How many VMs may exist above the wanted number during a replacement.
     #[schemars(range(min = 0, max = 100))]
@@ -160,13 +163,6 @@ impl Default for Rollout {
             paused: false,
         }
     }
-}
-
-fn rollout_rules() -> Vec<Value> {
-    vec![rule(
-        "self.maxSurge > 0 || self.maxUnavailable > 0",
-        "with neither a further worker nor one that may be missing none can be replaced: raise one of both",
-    )]
 }
 
 /// How unhealthy workers are replaced.

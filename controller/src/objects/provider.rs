@@ -36,7 +36,10 @@ use super::shapes;
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = provider_rules()))]
+#[schemars(extend("x-kubernetes-validations" = [rule(
+    "(self.type == 'vSphere') == has(self.vsphere)",
+    "give vsphere with the type vSphere"
+)]))]
 pub struct ProviderSpec {
     /// Type of the Provider.
     #[serde(rename = "type")]
@@ -53,10 +56,6 @@ pub struct ProviderSpec {
     /// Limits for all clusters here together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
-}
-
-fn provider_rules() -> Vec<Value> {
-    vec![rule("(self.type == 'vSphere') == has(self.vsphere)", "give vsphere with the type vSphere")]
 }
 
 /// Type of a Provider.
@@ -170,7 +169,7 @@ pub enum RestartPriority {
 /// A place for VMs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = zone_rules()))]
+#[schemars(extend("x-kubernetes-validations" = [rule("has(self.datastore)", "name the datastore that VMs are put on")]))]
 pub struct Zone {
     /// Name of the zone. Nodes there carry it as `topology.kubernetes.io/zone`.
     #[schemars(schema_with = "shapes::label", example = &"a")]
@@ -189,14 +188,13 @@ pub struct Zone {
     pub datastore: Option<String>,
 }
 
-fn zone_rules() -> Vec<Value> {
-    vec![rule("has(self.datastore)", "name the datastore that VMs are put on")]
-}
-
 /// A network for VMs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = provider_network_rules()))]
+#[schemars(extend("x-kubernetes-validations" = [rule(
+    "(self.addressing == 'Pool') == has(self.poolRef)",
+    "give poolRef with the addressing Pool, and not with DHCP"
+)]))]
 pub struct ProviderNetwork {
     /// The name that clusters and pools use.
     #[schemars(schema_with = "shapes::label", example = &"blue")]
@@ -209,13 +207,6 @@ pub struct ProviderNetwork {
     /// The IPPool of the subnet. Required with the addressing `Pool`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool_ref: Option<Reference>,
-}
-
-fn provider_network_rules() -> Vec<Value> {
-    vec![rule(
-        "(self.addressing == 'Pool') == has(self.poolRef)",
-        "give poolRef with the addressing Pool, and not with DHCP",
-    )]
 }
 
 /// The source of nodes' addresses.
@@ -231,7 +222,10 @@ pub enum Addressing {
 /// The namespaces whose clusters may use a Provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = namespace_rules()))]
+#[schemars(extend("x-kubernetes-validations" = [rule(
+    "self.from == 'Listed' || !has(self.names) || self.names.size() == 0",
+    "names go with Listed alone"
+)]))]
 pub struct AllowedNamespaces {
     /// Selection of namespaces.
     pub from: FromNamespaces,
@@ -239,10 +233,6 @@ pub struct AllowedNamespaces {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::namespaces", extend("x-kubernetes-list-type" = "set"))]
     pub names: Vec<String>,
-}
-
-fn namespace_rules() -> Vec<Value> {
-    vec![rule("self.from == 'Listed' || !has(self.names) || self.names.size() == 0", "names go with Listed alone")]
 }
 
 /// Selection of namespaces.
