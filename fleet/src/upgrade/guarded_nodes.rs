@@ -4,7 +4,6 @@
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use async_trait::async_trait;
 use contract::node::Node;
 use uuid::Uuid;
 
@@ -30,34 +29,18 @@ impl<'a> GuardedNodes<'a> {
     }
 }
 
-#[async_trait]
-impl Nodes for GuardedNodes<'_> {
-    async fn ready(&self) -> anyhow::Result<()> {
-        self.nodes.ready().await
-    }
-
-    async fn cluster(&self) -> anyhow::Result<Uuid> {
-        self.nodes.cluster().await
-    }
-
-    async fn control_nodes(&self) -> anyhow::Result<Vec<(String, Ipv4Addr)>> {
-        self.nodes.control_nodes().await
-    }
-
-    async fn facts(&self, node: Ipv4Addr) -> anyhow::Result<Node> {
-        self.nodes.facts(node).await
+delegate! {
+    impl Nodes for GuardedNodes<'_> {
+        ready() -> anyhow::Result<()> = nodes.ready;
+        cluster() -> anyhow::Result<Uuid> = nodes.cluster;
+        control_nodes() -> anyhow::Result<Vec<(String, Ipv4Addr)>> = nodes.control_nodes;
+        facts(node: Ipv4Addr) -> anyhow::Result<Node> = nodes.facts;
+        snapshot(node: Ipv4Addr, to: &Path, room: &SpaceQuota) -> anyhow::Result<u64> = nodes.snapshot;
+        publish(status: &str) -> anyhow::Result<()> = nodes.publish;
     }
 
     async fn request(&self, node: Ipv4Addr, request: NodeRequest<'_>) -> anyhow::Result<Asked> {
         self.may().await?;
         self.nodes.request(node, request).await
-    }
-
-    async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &SpaceQuota) -> anyhow::Result<u64> {
-        self.nodes.snapshot(node, to, room).await
-    }
-
-    async fn publish(&self, status: &str) -> anyhow::Result<()> {
-        self.nodes.publish(status).await
     }
 }

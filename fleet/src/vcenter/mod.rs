@@ -47,7 +47,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use contract::deployer::Fingerprints;
 use contract::statement::Statement;
 use tokio::sync::OnceCell;
@@ -147,22 +146,8 @@ impl VcenterHypervisor {
     }
 }
 
-/// Implements [`Hypervisor`]. Each line of the first part is a method of the trait with the method here that does its work.
-macro_rules! hypervisor {
-    ({ $($name:ident($($argument:ident: $type:ty),*) -> $result:ty = $own:ident;)* } $($rest:tt)*) => {
-        #[async_trait]
-        impl Hypervisor for VcenterHypervisor {
-            $(async fn $name(&self, $($argument: $type),*) -> $result {
-                self.$own($($argument),*).await
-            })*
-
-            $($rest)*
-        }
-    };
-}
-
-hypervisor! {
-    {
+delegate! {
+    impl Hypervisor for VcenterHypervisor {
         preflight(placement: &Placement) -> Result<()> = check;
         may_change_own() -> Result<()> = check_own;
         vms() -> Result<Vec<Vm>> = own_vms;

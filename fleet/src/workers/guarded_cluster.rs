@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use async_trait::async_trait;
-
 use super::cluster::{Cluster, ClusterChange, Evicted, NodeSeen, PodSeen};
 use super::reason;
 use crate::engine::{ActionError, may};
@@ -27,26 +25,13 @@ impl GuardedCluster<'_> {
     }
 }
 
-#[async_trait]
-impl Cluster for GuardedCluster<'_> {
-    async fn nodes(&self) -> anyhow::Result<Vec<NodeSeen>> {
-        self.cluster.nodes().await
-    }
-
-    async fn pods(&self, node: &str) -> anyhow::Result<Vec<PodSeen>> {
-        self.cluster.pods(node).await
-    }
-
-    async fn local_claims(&self, nodes: &[String]) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
-        self.cluster.local_claims(nodes).await
-    }
-
-    async fn announced(&self, node: &str) -> anyhow::Result<Vec<String>> {
-        self.cluster.announced(node).await
-    }
-
-    async fn let_in(&self, nodes: &[&NodeSeen]) -> anyhow::Result<BTreeMap<String, String>> {
-        self.cluster.let_in(nodes).await
+delegate! {
+    impl Cluster for GuardedCluster<'_> {
+        nodes() -> anyhow::Result<Vec<NodeSeen>> = cluster.nodes;
+        pods(node: &str) -> anyhow::Result<Vec<PodSeen>> = cluster.pods;
+        local_claims(nodes: &[String]) -> anyhow::Result<BTreeMap<String, Vec<String>>> = cluster.local_claims;
+        announced(node: &str) -> anyhow::Result<Vec<String>> = cluster.announced;
+        let_in(nodes: &[&NodeSeen]) -> anyhow::Result<BTreeMap<String, String>> = cluster.let_in;
     }
 
     async fn change(&self, change: ClusterChange<'_>) -> anyhow::Result<()> {

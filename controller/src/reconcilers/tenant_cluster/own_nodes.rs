@@ -8,7 +8,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
-use async_trait::async_trait;
 use contract::deployer::{Fingerprint, Fingerprints, PrivateKey};
 use contract::node::Node;
 use contract::ports;
@@ -74,8 +73,13 @@ impl OwnGuests<'_> {
     }
 }
 
-#[async_trait]
-impl Guests for OwnGuests<'_> {
+fleet::delegate! {
+    impl Guests for OwnGuests<'_> {
+        accepts(node: Ipv4Addr, kubeconfig: &str) -> anyhow::Result<bool> = guests.accepts;
+        admit(node: Ipv4Addr, shown: &Fingerprints, lost: &str) -> anyhow::Result<ReplacementGrant> = guests.admit;
+        ready(kubeconfig: &str) -> anyhow::Result<BTreeSet<String>> = guests.ready;
+    }
+
     fn deployer_fingerprint(&self) -> Option<Fingerprint> {
         self.guests.deployer_fingerprint()
     }
@@ -91,18 +95,6 @@ impl Guests for OwnGuests<'_> {
 
     async fn renew(&self, node: Ipv4Addr, former: &str) -> anyhow::Result<Zeroizing<String>> {
         self.own(node, self.guests.renew(node, former).await?)
-    }
-
-    async fn accepts(&self, node: Ipv4Addr, kubeconfig: &str) -> anyhow::Result<bool> {
-        self.guests.accepts(node, kubeconfig).await
-    }
-
-    async fn admit(&self, node: Ipv4Addr, shown: &Fingerprints, lost: &str) -> anyhow::Result<ReplacementGrant> {
-        self.guests.admit(node, shown, lost).await
-    }
-
-    async fn ready(&self, kubeconfig: &str) -> anyhow::Result<BTreeSet<String>> {
-        self.guests.ready(kubeconfig).await
     }
 }
 
@@ -229,14 +221,11 @@ impl OwnNodes {
     }
 }
 
-#[async_trait]
-impl Nodes for OwnNodes {
-    async fn ready(&self) -> anyhow::Result<()> {
-        self.nodes.ready().await
-    }
-
-    async fn cluster(&self) -> anyhow::Result<Uuid> {
-        self.nodes.cluster().await
+fleet::delegate! {
+    impl Nodes for OwnNodes {
+        ready() -> anyhow::Result<()> = nodes.ready;
+        cluster() -> anyhow::Result<Uuid> = nodes.cluster;
+        publish(status: &str) -> anyhow::Result<()> = nodes.publish;
     }
 
     async fn control_nodes(&self) -> anyhow::Result<Vec<(String, Ipv4Addr)>> {
@@ -259,9 +248,5 @@ impl Nodes for OwnNodes {
 
     async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &SpaceQuota) -> anyhow::Result<u64> {
         self.of(node)?.snapshot(node, to, room).await
-    }
-
-    async fn publish(&self, status: &str) -> anyhow::Result<()> {
-        self.nodes.publish(status).await
     }
 }
