@@ -5,7 +5,6 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 
 use anyhow::bail;
-use async_trait::async_trait;
 use contract::node::Node;
 use uuid::Uuid;
 
@@ -31,29 +30,13 @@ impl OfflineNodes {
     }
 }
 
-#[async_trait]
-impl Nodes for OfflineNodes {
-    async fn cluster(&self) -> anyhow::Result<Uuid> {
-        self.is_not_asked()
-    }
-
-    async fn control_nodes(&self) -> anyhow::Result<Vec<(String, Ipv4Addr)>> {
-        self.is_not_asked()
-    }
-
-    async fn facts(&self, _: Ipv4Addr) -> anyhow::Result<Node> {
-        self.is_not_asked()
-    }
-
-    async fn request(&self, _: Ipv4Addr, _: NodeRequest<'_>) -> anyhow::Result<Asked> {
-        self.is_not_asked()
-    }
-
-    async fn snapshot(&self, _: Ipv4Addr, _: &Path, _: &SpaceQuota) -> anyhow::Result<u64> {
-        self.is_not_asked()
-    }
-
-    async fn publish(&self, _: &str) -> anyhow::Result<()> {
-        self.is_not_asked()
+delegate! {
+    impl Nodes for OfflineNodes = is_not_asked {
+        cluster() -> anyhow::Result<Uuid>;
+        control_nodes() -> anyhow::Result<Vec<(String, Ipv4Addr)>>;
+        facts(Ipv4Addr) -> anyhow::Result<Node>;
+        request(Ipv4Addr, NodeRequest<'_>) -> anyhow::Result<Asked>;
+        snapshot(Ipv4Addr, &Path, &SpaceQuota) -> anyhow::Result<u64>;
+        publish(&str) -> anyhow::Result<()>;
     }
 }

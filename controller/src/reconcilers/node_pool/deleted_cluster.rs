@@ -3,32 +3,24 @@
 
 use std::collections::BTreeMap;
 
-use async_trait::async_trait;
 use fleet::workers::{Cluster, ClusterChange, Evicted, NodeSeen, PodSeen};
 
 /// A cluster that is deleted as a whole.
 pub(super) struct DeletedCluster;
 
-#[async_trait]
-impl Cluster for DeletedCluster {
-    async fn nodes(&self) -> anyhow::Result<Vec<NodeSeen>> {
-        Ok(Vec::new())
+impl DeletedCluster {
+    fn nothing<T: Default>(&self) -> anyhow::Result<T> {
+        Ok(T::default())
     }
+}
 
-    async fn pods(&self, _: &str) -> anyhow::Result<Vec<PodSeen>> {
-        Ok(Vec::new())
-    }
-
-    async fn local_claims(&self, _: &[String]) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
-        Ok(BTreeMap::new())
-    }
-
-    async fn announced(&self, _: &str) -> anyhow::Result<Vec<String>> {
-        Ok(Vec::new())
-    }
-
-    async fn let_in(&self, _: &[&NodeSeen]) -> anyhow::Result<BTreeMap<String, String>> {
-        Ok(BTreeMap::new())
+fleet::delegate! {
+    impl Cluster for DeletedCluster = nothing {
+        nodes() -> anyhow::Result<Vec<NodeSeen>>;
+        pods(&str) -> anyhow::Result<Vec<PodSeen>>;
+        local_claims(&[String]) -> anyhow::Result<BTreeMap<String, Vec<String>>>;
+        announced(&str) -> anyhow::Result<Vec<String>>;
+        let_in(&[&NodeSeen]) -> anyhow::Result<BTreeMap<String, String>>;
     }
 
     async fn change(&self, change: ClusterChange<'_>) -> anyhow::Result<()> {
