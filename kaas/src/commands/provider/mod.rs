@@ -13,7 +13,7 @@ use controller::objects::ProviderReason;
 use serde_json::{Value, json};
 
 use self::probe::{Probe, probe};
-use self::provider_objects::{Password, ProviderObjects};
+use self::provider_objects::{ProviderObjects, password};
 use crate::control::{
     self, Cell, ControlClusterArgs, Look, PROVIDERS, Rejected, WaitArgs, WaitResult, Waiter, age, candidates,
     conditions, lines, name, table, text,
@@ -102,7 +102,7 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     }
     let mut wanted = ProviderObjects::read(file.as_deref().context("give the objects with --file")?)?;
     if let Some(user) = user {
-        wanted = wanted.with_account(user, &Password::of(password_file.as_deref(), user).value()?);
+        wanted = wanted.with_account(user, &password(password_file.as_deref(), user)?);
     }
     let control = at.open()?;
     let name = text(&wanted.provider, "/metadata/name");
