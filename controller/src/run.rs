@@ -121,9 +121,6 @@ pub async fn run(settings: &Settings, signals: &Signals) -> anyhow::Result<ExitR
 }
 
 /// As [`run`] with a given API server, until it is asked to end.
-///
-/// # Errors
-/// This process no longer leads.
 pub async fn lead(api: Api, settings: &Settings, stopping: watch::Receiver<bool>) -> Result<(), TermEnded> {
     let (clock, objects) = (Clock::default(), Arc::new(api.clone()) as Arc<dyn Objects>);
     let candidate = Candidate::new(Arc::clone(&objects), clock.clone(), &identity(&settings.node), settings.patience)

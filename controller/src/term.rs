@@ -114,9 +114,6 @@ impl Term {
     }
 
     /// Whether a change may begin now. Call it right before each request that changes something.
-    ///
-    /// # Errors
-    /// The term is over, for good.
     pub fn ensure_active(&self) -> Result<(), TermEnded> {
         match self.left() {
             Some(_) => Ok(()),
@@ -146,9 +143,6 @@ impl Term {
     }
 
     /// Renews the term by a request that was sent at this time of its clock.
-    ///
-    /// # Errors
-    /// The term was over before the response.
     pub fn renew(&self, begun: Duration) -> Result<(), TermEnded> {
         self.ensure_active()?;
         let mut state = self.state();

@@ -12,9 +12,6 @@ use tempfile::NamedTempFile;
 
 /// Opens a file that takes `path`'s place once it is committed: flushed, then renamed, then the directory flushed.
 /// Dropped before that, it is removed.
-///
-/// # Errors
-/// When the directory is missing or cannot be written to.
 pub fn create(path: &Path) -> io::Result<AtomicWriteFile> {
     AtomicWriteFile::options().mode(0o600).preserve_mode(false).preserve_owner(false).open(path)
 }

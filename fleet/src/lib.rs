@@ -14,6 +14,36 @@
 //! cancel files find_ova notice schema timestamp
 //! ```
 
+/// Implements a trait with async methods. Each line of the first part is a method of the trait, with the method of `self` or of a
+/// part of it that does its work. After `=`, one method of `self` does all. The other methods follow in full.
+#[macro_export]
+macro_rules! delegate {
+    (impl $trait:ident for $type:ty {
+        $($name:ident($($argument:ident: $of:ty),*) -> $result:ty = $own:ident $(.$part:ident)*;)*
+    } $($rest:tt)*) => {
+        #[async_trait::async_trait]
+        impl $trait for $type {
+            $(async fn $name(&self, $($argument: $of),*) -> $result {
+                self.$own$(.$part)*($($argument),*).await
+            })*
+
+            $($rest)*
+        }
+    };
+    (impl $trait:ident for $type:ty = $own:ident {
+        $($name:ident($($of:ty),*) -> $result:ty;)*
+    } $($rest:tt)*) => {
+        #[async_trait::async_trait]
+        impl $trait for $type {
+            $(async fn $name(&self, $(_: $of),*) -> $result {
+                self.$own()
+            })*
+
+            $($rest)*
+        }
+    };
+}
+
 mod cancel;
 mod codes;
 pub mod control_plane;

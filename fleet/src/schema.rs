@@ -41,6 +41,14 @@ schemas! {
     };
 }
 
+/// Marks a list: each item has other values of these fields.
+pub fn keyed(fields: &'static [&'static str]) -> impl FnMut(&mut Schema) {
+    move |schema: &mut Schema| {
+        schema.insert("x-kubernetes-list-type".to_owned(), "map".into());
+        schema.insert("x-kubernetes-list-map-keys".to_owned(), fields.into());
+    }
+}
+
 /// The rules of a map whose keys are BIOS UUIDs: keys have no schema.
 pub(crate) fn by_vm() -> Value {
     json!([{

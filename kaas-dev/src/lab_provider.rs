@@ -53,7 +53,6 @@ fn schema() -> Value {
     })
 }
 
-/// `[provider.lab]`.
 struct LabProvider {
     name: Located<String>,
     site: LabSite,

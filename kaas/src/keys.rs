@@ -9,9 +9,6 @@ use ova::signature::PublicKey;
 use zeroize::Zeroizing;
 
 /// The fingerprint of the publisher's key in a file: a certificate or a public key in PEM.
-///
-/// # Errors
-/// The file cannot be read, or it holds no key.
 pub fn publisher_fingerprint(file: &Path) -> anyhow::Result<String> {
     let pem = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
     let key = PublicKey::from_pem(&pem).with_context(|| format!("using {} as the publisher's key", file.display()))?;

@@ -69,12 +69,12 @@ impl Output {
         }
     }
 
-    /// Writes a result: `value` for scripts, `text` for people.
-    pub fn result<T: Into<Text>>(self, value: &impl Serialize, text: impl FnOnce() -> T) -> anyhow::Result<()> {
-        if self.value(value)? {
-            return Ok(());
+    /// Writes a result: `value` for scripts, `text` for people. Returns the exit status of a command that ends with it.
+    pub fn result<T: Into<Text>>(self, value: &impl Serialize, text: impl FnOnce() -> T) -> anyhow::Result<ExitCode> {
+        if !self.value(value)? {
+            hand_over(&mut io::stdout().lock(), &shown(&text().into(), AutoStream::choice(&io::stdout())))?;
         }
-        hand_over(&mut io::stdout().lock(), &shown(&text().into(), AutoStream::choice(&io::stdout())))
+        Ok(ExitCode::SUCCESS)
     }
 
     /// Writes the result for scripts. Returns false, and writes nothing, if people read the output.
@@ -88,10 +88,11 @@ impl Output {
     }
 
     /// Writes objects as `--file` reads them: a list in JSON, or one document of YAML for each. `text` is for people.
-    pub fn objects(self, objects: &[&Value], text: impl FnOnce() -> String) -> anyhow::Result<()> {
+    pub fn objects(self, objects: &[&Value], text: impl FnOnce() -> String) -> anyhow::Result<ExitCode> {
         match self {
             Self::Yaml => {
-                hand_over(&mut io::stdout().lock(), &objects.iter().copied().map(yaml_text).collect::<String>())
+                let documents: String = objects.iter().copied().map(yaml_text).collect();
+                hand_over(&mut io::stdout().lock(), &documents).map(|()| ExitCode::SUCCESS)
             }
             _ => self.result(&ObjectList { api_version: "v1", kind: "List", items: objects }, text),
         }

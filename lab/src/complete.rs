@@ -58,9 +58,6 @@ impl Lab {
     ///
     /// `None` for a tenant, and for the rest of a lab whose removal was interrupted. If a full disk had no room for the
     /// removal mark, the rest has disks without a VM. A VM's record names its disk before the disk's file exists.
-    ///
-    /// # Errors
-    /// When the lab's directory cannot be read.
     pub fn open_incomplete(state: &Path, name: &str) -> anyhow::Result<Option<Self>> {
         if !Self::exists(state, name)? {
             return Ok(None);

@@ -138,9 +138,6 @@ impl LabDirectory {
 
     /// Whether the lab's removal was interrupted: the removal mark exists. A full disk has no room for the mark: then disks
     /// exist without a VM.
-    ///
-    /// # Errors
-    /// When the directory cannot be read.
     pub fn is_left_over(&self) -> anyhow::Result<bool> {
         if self.is_noted_to_go()? {
             return Ok(!self.vms()?.is_empty() || self.has_disks()?);

@@ -7,7 +7,7 @@ use anyhow::bail;
 use contract::node;
 use contract::swap;
 use fleet::nodes::Client;
-use fleet::upgrade::{Asked, Nodes};
+use fleet::upgrade::{Asked, NodeRequest, Nodes};
 use uuid::Uuid;
 
 use crate::endpoint;
@@ -54,22 +54,23 @@ impl<'a> Node<'a> {
     pub fn prepare(&self) -> anyhow::Result<Uuid> {
         let to = self.facts()?.image.build();
         let request = swap::Request { id: Uuid::new_v4(), to, drain_seconds: DRAIN, downgrade: false, publisher: None };
-        self.until_done("be prepared", || self.client.wait(self.client.begin_swap(self.address, &request)))?;
+        self.until_done("be prepared", NodeRequest::BeginSwap(&request))?;
         Ok(request.id)
     }
 
     /// Withdraws it.
     pub fn cancel(&self, swap: Uuid) -> anyhow::Result<()> {
-        self.until_done("withdraw its swap", || self.client.wait(self.client.cancel_swap(self.address, swap)))
+        self.until_done("withdraw its swap", NodeRequest::CancelSwap(swap))
     }
 
     /// Makes it final, if one is open.
     pub fn commit(&self) -> anyhow::Result<()> {
         let Some(swap) = self.facts()?.swap.map(|swap| swap.id) else { return Ok(()) };
-        self.until_done("commit", || self.client.wait(self.client.commit(self.address, swap)))
+        self.until_done("commit", NodeRequest::Commit(swap))
     }
 
-    fn until_done(&self, what: &str, ask: impl Fn() -> anyhow::Result<Asked>) -> anyhow::Result<()> {
+    fn until_done(&self, what: &str, request: NodeRequest<'_>) -> anyhow::Result<()> {
+        let ask = || self.client.wait(self.client.request(self.address, request));
         lab::until(&format!("{} to {what}", self.name), LIMIT, || match ask()? {
             Asked::Done => Ok(true),
             Asked::Begun => Ok(false),

@@ -9,7 +9,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use contract::local_volumes;
 use contract::properties::SERVICE_VIPS;
 use fleet::nodes::{Client, Method};
-use fleet::workers::{Cluster as _, Token};
+use fleet::workers::{Cluster as _, ClusterChange, Token};
 use serde_json::{Value, json};
 
 use crate::running::Running;
@@ -75,7 +75,8 @@ impl<'a> Tenant<'a> {
 
     fn token_until(&self, node: &str, change: impl FnOnce(Token) -> Token) -> Token {
         let (token, client) = (change(Token::new(node, now(), 1)), self.client());
-        client.wait(client.add_token(&token)).unwrap_or_else(|error| panic!("making a token for {node}: {error:#}"));
+        let added = client.wait(client.change(ClusterChange::AddToken(&token)));
+        added.unwrap_or_else(|error| panic!("making a token for {node}: {error:#}"));
         token
     }
 

@@ -171,9 +171,6 @@ pub fn without_disk(kept: &DeploymentRecord, vms: &[Vm]) -> Option<String> {
 
 /// The resolved values for control-plane nodes that run these images, by node names, in VMs of these sizes. If they run several
 /// images, the current values stay, and the nodes are swapped to the image that the spec names.
-///
-/// # Errors
-/// The reason why nothing can be decided.
 pub fn pinned_as_run(
     cluster: &TenantCluster,
     run: &[(String, RunningImage)],
@@ -204,10 +201,7 @@ pub fn pinned_as_run(
     Ok(with_size(resolved, size))
 }
 
-/// The open swaps whose journals are older than the VMs. Their next steps are wrong.
-///
-/// # Errors
-/// The name of one that is not understood, so that it may be open.
+/// The open swaps whose journals are older than the VMs. Their next steps are wrong. Or the name of a swap that is not understood.
 pub fn superseded(operations: &[Operation]) -> Result<Vec<&Operation>, String> {
     let mut superseded = Vec::new();
     for swap in operations.iter().filter(|it| it.spec.kind == OperationKind::ImageSwap) {

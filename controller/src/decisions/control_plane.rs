@@ -184,9 +184,6 @@ impl NodeSettings<'_> {
 
     /// The properties that can change while the cluster runs and that follow from the spec. An unset one is empty. All control-plane
     /// nodes have the same values.
-    ///
-    /// # Errors
-    /// As [`Self::form`], or there is no node.
     pub fn changeable(&self) -> anyhow::Result<Properties> {
         let mut form = self.form(self.nodes.first().context("there are no control-plane nodes")?)?;
         let can_change = keys::table().iter().filter(|property| property.changeable && !property.spec.is_empty());

@@ -18,40 +18,18 @@ const RESUME: &str = "set spec.paused to false to continue";
 /// A condition's reason, with its message.
 pub type ClusterCondition = (TenantClusterReason, String);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OperationPhase {
-    /// The cluster's `paused` is set.
-    Paused,
-    /// Its control-plane nodes are being created or powered on; the text has what is awaited.
-    Provisioning(String),
-    /// A lost control-plane node is being replaced; the text has the step.
-    Replacing(String),
-    /// A control-plane node is lost; the text says when it is replaced, or what is waited for.
-    NodeLost(String),
-    /// As `NodeLost`, and the operator has to act; the text has the command.
-    NodeLostAwaitingOperator(String),
-    /// An Operation runs; the text has its state.
-    Operating(String),
-    /// The operator has to act; the text says why.
-    Blocked(String),
-    /// VMs are newer than their records; the text names them.
-    Drifted(String),
-    Idle,
-}
-
-impl OperationPhase {
-    /// With a lost node about which nothing is done now, or a request for one that is ignored. Other states keep their reason.
-    #[must_use]
-    pub fn with_lost(self, lost: Option<Self>) -> Self {
-        let Some(Self::NodeLost(words) | Self::NodeLostAwaitingOperator(words)) = &lost else { return self };
-        let both = |said: &str| format!("{words}; {said}");
-        match self {
-            Self::Paused | Self::Idle => lost.unwrap_or(self),
-            Self::NodeLost(said) | Self::NodeLostAwaitingOperator(said) => Self::NodeLostAwaitingOperator(both(&said)),
-            Self::Operating(said) => Self::Operating(both(&said)),
-            Self::Blocked(said) => Self::Blocked(both(&said)),
-            other => other,
-        }
+/// The reason of `Progressing` with that of a lost node about which nothing is done now, or of a request for one that is ignored.
+/// Other reasons stay.
+pub fn with_lost(doing: ClusterCondition, lost: Option<ClusterCondition>) -> ClusterCondition {
+    use TenantClusterReason::{Blocked, Idle, NodeLost, NodeLostAwaitingOperator, OperationRuns, Paused};
+    let Some((reason, words)) = lost else { return doing };
+    let (doing, said) = doing;
+    let both = format!("{words}; {said}");
+    match doing {
+        Paused | Idle => (reason, words),
+        NodeLost | NodeLostAwaitingOperator => (NodeLostAwaitingOperator, both),
+        OperationRuns | Blocked => (doing, both),
+        _ => (doing, said),
     }
 }
 
@@ -89,7 +67,8 @@ pub struct Health<'a> {
     /// The nodes that its own API lists.
     pub api: &'a Observed<Vec<NodeSeen>>,
     pub pools: &'a [NodePool],
-    pub doing: OperationPhase,
+    /// The reason of `Progressing`. Workers may change while nothing else does.
+    pub doing: ClusterCondition,
     /// Why it differs from the spec, if it does.
     pub differs: Option<ClusterCondition>,
     /// The obstacle of a change, if there is one.
@@ -118,10 +97,7 @@ impl Health<'_> {
     }
 
     pub fn conditions(&self) -> Vec<ClusterCondition> {
-        use TenantClusterReason::{
-            AdoptionRequired, Blocked, ControlPlaneChanges, Current, Idle, NodeLost, NodeLostAwaitingOperator,
-            OperationRuns, Passed, Paused, ProviderNotReached, ReplacingNode, WorkersChange,
-        };
+        use TenantClusterReason::{Current, Idle, Passed, ProviderNotReached, WorkersChange};
         let (none, nodes) = (String::new(), self.nodes());
         let up_to_date = self.differs.clone().unwrap_or((Current, none.clone()));
         let preflight = match &self.obstacle {
@@ -129,18 +105,9 @@ impl Health<'_> {
             None => (Passed, none.clone()),
             Some(obstacle) => (obstacle.reason, obstacle.message.clone()),
         };
-        let workers_move = nodes.replicas != nodes.desired;
         let progressing = match &self.doing {
-            OperationPhase::Paused => (Paused, none.clone()),
-            OperationPhase::Provisioning(words) => (ControlPlaneChanges, words.clone()),
-            OperationPhase::Replacing(words) => (ReplacingNode, words.clone()),
-            OperationPhase::NodeLost(words) => (NodeLost, words.clone()),
-            OperationPhase::NodeLostAwaitingOperator(words) => (NodeLostAwaitingOperator, words.clone()),
-            OperationPhase::Operating(words) => (OperationRuns, words.clone()),
-            OperationPhase::Blocked(words) => (Blocked, words.clone()),
-            OperationPhase::Drifted(words) => (AdoptionRequired, words.clone()),
-            OperationPhase::Idle if workers_move => (WorkersChange, of_pools(self.pools)),
-            OperationPhase::Idle => (Idle, none.clone()),
+            (Idle, _) if nodes.replicas != nodes.desired => (WorkersChange, of_pools(self.pools)),
+            doing => doing.clone(),
         };
         let progressing = match (progressing, &self.adopts) {
             (said, None) => said,
@@ -370,7 +337,7 @@ mod tests {
     }
 
     fn of<'a>(control_plane: &'a DeployStatus, pools: &'a [NodePool]) -> Health<'a> {
-        let (api, doing) = (&SILENT, OperationPhase::Idle);
+        let (api, doing) = (&SILENT, (Why::Idle, String::new()));
         Health { control_plane, api, pools, doing, differs: None, obstacle: None, adopts: None, is_handed_over: true }
     }
 
@@ -394,7 +361,7 @@ mod tests {
         assert_eq!(ready_by(&unseen, &[]), (Why::ControlPlaneNotReached, Why::NotReached), "nothing is known of it");
         let without = Health { is_handed_over: false, ..of(&all, &[]) };
         assert_eq!(reason(&without.conditions(), "Ready"), Why::Provisioning);
-        let drifted = Health { doing: OperationPhase::Drifted("x".to_owned()), ..of(&all, &[]) };
+        let drifted = Health { doing: (Why::AdoptionRequired, "x".to_owned()), ..of(&all, &[]) };
         assert_eq!(about(&drifted.conditions(), "Progressing"), (Why::AdoptionRequired, "x".to_owned()));
         assert_eq!(reason(&drifted.conditions(), "Ready"), Why::Available, "it serves on");
         let adopts = Health { adopts: Some("y".to_owned()), ..of(&all, &[]) };
@@ -421,21 +388,19 @@ mod tests {
     // While another Operation was open, no condition named a lost node.
     #[test]
     fn lost_node_is_named_in_each_state() {
-        use OperationPhase::{Blocked, Idle, NodeLost, NodeLostAwaitingOperator, Operating, Paused};
         let (a, b) = (|| "a".to_owned(), || "b".to_owned());
         let both = || "b; a".to_owned();
-        let lost = || Some(NodeLost(b()));
         for (doing, shown) in [
-            (Idle, NodeLost(b())),
-            (Paused, NodeLost(b())),
-            (Operating(a()), Operating(both())),
-            (Blocked(a()), Blocked(both())),
+            ((Why::Idle, String::new()), (Why::NodeLost, b())),
+            ((Why::Paused, String::new()), (Why::NodeLost, b())),
+            ((Why::OperationRuns, a()), (Why::OperationRuns, both())),
+            ((Why::Blocked, a()), (Why::Blocked, both())),
         ] {
-            assert_eq!(doing.clone().with_lost(lost()), shown);
-            assert_eq!(doing.clone().with_lost(None), doing);
+            assert_eq!(with_lost(doing.clone(), Some((Why::NodeLost, b()))), shown);
+            assert_eq!(with_lost(doing.clone(), None), doing);
         }
-        let ignored = Some(NodeLostAwaitingOperator(b()));
-        assert_eq!(NodeLost(a()).with_lost(ignored), NodeLostAwaitingOperator(both()));
+        let ignored = Some((Why::NodeLostAwaitingOperator, b()));
+        assert_eq!(with_lost((Why::NodeLost, a()), ignored), (Why::NodeLostAwaitingOperator, both()));
     }
 
     #[test]
@@ -443,10 +408,10 @@ mod tests {
         let pools = [pool(3, 0)];
         for ready in [[true; 3], [true, true, false], [true, false, false]] {
             for (formed, doing) in [
-                (true, OperationPhase::Idle),
-                (true, OperationPhase::Paused),
-                (true, OperationPhase::NodeLost("shop-cp2".to_owned())),
-                (false, OperationPhase::Idle),
+                (true, (Why::Idle, String::new())),
+                (true, (Why::Paused, String::new())),
+                (true, (Why::NodeLost, "shop-cp2".to_owned())),
+                (false, (Why::Idle, String::new())),
             ] {
                 let seen = DeployStatus { formed, ..status(&ready) };
                 let differs = Some((Why::Changing, "image".to_owned()));

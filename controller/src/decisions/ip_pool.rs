@@ -20,9 +20,6 @@ pub struct PoolUsage {
 }
 
 /// Evaluates a pool by all its addresses in use, and by all pools.
-///
-/// # Errors
-/// The pool, another pool, or an address in use cannot be read.
 pub fn pool_usage(pool: &IPPool, addresses: &[PoolAddress], all: &[IPPool]) -> Result<PoolUsage, Malformed> {
     let total = total(pool)?;
     let (mut used, mut outside) = (0, Vec::new());
@@ -51,9 +48,6 @@ pub fn pool_usage(pool: &IPPool, addresses: &[PoolAddress], all: &[IPPool]) -> R
 }
 
 /// Why a pool gives out no address: its ranges are in other pools too. `None` if they are in no other pool.
-///
-/// # Errors
-/// The pool or another pool cannot be read.
 pub fn overlaps(pool: &IPPool, all: &[IPPool]) -> Result<Option<String>, Malformed> {
     let name = pool.metadata.name.as_deref();
     let mut others = Vec::new();

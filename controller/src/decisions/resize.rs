@@ -36,9 +36,6 @@ impl ObservedCluster<'_> {
     }
 
     /// The size of new VMs of another image: without room for the wanted size, the current one. An image does not wait for room.
-    ///
-    /// # Errors
-    /// Why the size is unknown.
     pub(super) fn size_with_image(&self) -> Result<ControlPlaneSize, Obstacle> {
         match &self.room {
             Some(obstacle) => self.former_size().ok_or_else(|| obstacle.clone()),

@@ -95,9 +95,6 @@ fn is_newer(one: &NodeImage, other: &NodeImage) -> bool {
 }
 
 /// Whether a new cluster of this minor version may use an image. `named` is whether the spec names it.
-///
-/// # Errors
-/// Why it may not.
 pub fn suits(image: &NodeImage, version: &str, named: bool) -> Result<(), Obstacle> {
     use TenantClusterReason::{ImageUnsuitable, PreflightNotKnown};
     let name = image.metadata.name.as_deref().unwrap_or_default();

@@ -79,9 +79,6 @@ pub fn seen_size(seen: &DeployStatus, node: &str) -> Option<ControlPlaneSize> {
 
 /// The wanted size of control-plane nodes that have formed a cluster. It is that of their class. With `auto` it follows from the
 /// number of workers, and is at least the current one.
-///
-/// # Errors
-/// The class is missing.
 pub fn wanted_size(
     spec: &TenantClusterSpec,
     pinned: &Resolved,

@@ -101,9 +101,6 @@ impl Ending {
 
 impl SwapProgress {
     /// The progress of an Operation's swap. `None` if it never began.
-    ///
-    /// # Errors
-    /// Its plan or its journal is not understood.
     pub fn of(operation: &Operation) -> Result<Option<Self>, Mismatch> {
         let Some(status) = operation.status.as_ref().filter(|status| !status.entries.is_empty()) else {
             return Ok(None);

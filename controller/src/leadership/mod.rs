@@ -99,9 +99,6 @@ impl Candidate {
 
     /// Waits for the election, runs the work, and gives the Lease back when the work has ended. If this process is asked to end before
     /// the election, it returns without work. If the term ends first, it drops the work.
-    ///
-    /// # Errors
-    /// The term has ended, and the work is not done.
     pub async fn lead<W: Future<Output = ()>>(&self, work: impl FnOnce(Term) -> W) -> Result<(), TermEnded> {
         let Some(Elected { term, mut lease, before }) = self.elected().await else { return Ok(()) };
         let wait = match before {

@@ -34,10 +34,7 @@ pub struct CatalogSpec {
     pub tenant: String,
     /// The Providers, with the zones and networks that clusters may use.
     #[serde(default)]
-    #[schemars(
-        length(max = 16),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
-    )]
+    #[schemars(length(max = 16), transform = shapes::keyed(&["name"]))]
     pub providers: Vec<AllowedProvider>,
     /// The IPPools that clusters may name for endpoints and Services.
     #[serde(default)]

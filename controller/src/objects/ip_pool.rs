@@ -29,11 +29,7 @@ use super::shapes;
     printcolumn(name = "Subnet", type_ = "string", json_path = ".spec.subnet"),
     printcolumn(name = "Total", type_ = "integer", json_path = ".status.total"),
     printcolumn(name = "Used", type_ = "integer", json_path = ".status.used"),
-    printcolumn(
-        name = "Ready",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
-    ),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]

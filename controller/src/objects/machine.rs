@@ -38,16 +38,8 @@ use super::shapes;
     printcolumn(name = "Role", type_ = "string", json_path = ".spec.role"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Address", type_ = "string", json_path = ".status.address"),
-    printcolumn(
-        name = "Ready",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
-    ),
-    printcolumn(
-        name = "Reason",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].reason"
-    ),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
     printcolumn(name = "Kubernetes", type_ = "string", json_path = ".spec.kubernetes", priority = 1),
     printcolumn(name = "Image", type_ = "string", json_path = ".spec.image.name", priority = 1),
     printcolumn(name = "VM", type_ = "string", json_path = ".status.vms[?(@.state==\"Current\")].uuid", priority = 1),
@@ -92,10 +84,7 @@ pub struct MachineSpec {
     pub labels: BTreeMap<String, String>,
     /// Taints of the node when it joins. They cannot change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 16),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "effect"])
-    )]
+    #[schemars(length(max = 16), transform = shapes::keyed(&["key", "effect"]))]
     pub taints: Vec<Taint>,
     /// Whether the VM is destroyed with the Machine, or kept. `KeepVM` is for workers only: the VM is powered off, disconnected
     /// and renamed, keeps its disks, and is no longer managed. It can be changed until the removal of the VM begins.
@@ -171,10 +160,7 @@ pub struct MachineStatus {
     /// The node's VM, from when it is complete until it is proved deleted. During an image swap of a control-plane node, the VM
     /// that the node runs in.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 8),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["uuid"])
-    )]
+    #[schemars(length(max = 8), transform = shapes::keyed(&["uuid"]))]
     pub vms: Vec<MachineVm>,
     /// Minor version of Kubernetes that the node runs, if it is newer than `spec.kubernetes`.
     #[serde(skip_serializing_if = "Option::is_none")]

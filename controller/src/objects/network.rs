@@ -41,7 +41,7 @@ pub(super) fn apart(list: &str, message: &str) -> Value {
 /// Address of the cluster's Kubernetes API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = endpoint_rules()))]
+#[schemars(extend("x-kubernetes-validations" = [one_of("address", "poolRef", "give one of address and poolRef")]))]
 pub struct Endpoint {
     /// An unused IPv4 address in the subnet of the control-plane nodes. They hand it over to each other (VRRP). It need not be in
     /// a range of their IPPool. No other cluster gets it.
@@ -51,10 +51,6 @@ pub struct Endpoint {
     /// The IPPool that the address is taken from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool_ref: Option<Reference>,
-}
-
-fn endpoint_rules() -> Vec<Value> {
-    vec![one_of("address", "poolRef", "give one of address and poolRef")]
 }
 
 /// Addresses for Services of the type LoadBalancer.

@@ -48,10 +48,7 @@ pub struct NodeImageSpec {
     pub publisher: Option<String>,
     /// The phases of the image and when each begins. Without any, the image is `Supported`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 4),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["phase"])
-    )]
+    #[schemars(length(max = 4), transform = shapes::keyed(&["phase"]))]
     pub lifecycle: Vec<Lifecycle>,
 }
 
@@ -137,10 +134,7 @@ pub struct NodeImageStatus {
     pub phase: Option<LifecyclePhase>,
     /// The templates that VMs can be cloned from.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 256),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["provider", "datastore"])
-    )]
+    #[schemars(length(max = 256), transform = shapes::keyed(&["provider", "datastore"]))]
     pub templates: Vec<Template>,
 }
 

@@ -39,11 +39,7 @@ use super::shapes;
     printcolumn(name = "Ready", type_ = "integer", json_path = ".status.readyReplicas"),
     printcolumn(name = "Updated", type_ = "integer", json_path = ".status.updatedReplicas"),
     printcolumn(name = "Class", type_ = "string", json_path = ".spec.vmClass", priority = 1),
-    printcolumn(
-        name = "Reason",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].reason"
-    ),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     selectable = ".spec.clusterRef.name"
 )]
@@ -80,10 +76,7 @@ pub struct NodePoolSpec {
     pub labels: BTreeMap<String, String>,
     /// Taints of the nodes when they join.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 16),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "effect"])
-    )]
+    #[schemars(length(max = 16), transform = shapes::keyed(&["key", "effect"]))]
     pub taints: Vec<Taint>,
     /// How workers are replaced and drained.
     #[serde(default)]
@@ -137,7 +130,10 @@ pub enum Effect {
 /// How workers are replaced and drained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = rollout_rules()))]
+#[schemars(extend("x-kubernetes-validations" = [rule(
+    "self.maxSurge > 0 || self.maxUnavailable > 0",
+    "with neither a further worker nor one that may be missing none can be replaced: raise one of both"
+)]))]
 pub struct Rollout {
     /// How many VMs may exist above the wanted number during a replacement.
     #[schemars(range(min = 0, max = 100))]
@@ -166,13 +162,6 @@ impl Default for Rollout {
             paused: false,
         }
     }
-}
-
-fn rollout_rules() -> Vec<Value> {
-    vec![rule(
-        "self.maxSurge > 0 || self.maxUnavailable > 0",
-        "with neither a further worker nor one that may be missing none can be replaced: raise one of both",
-    )]
 }
 
 /// How unhealthy workers are replaced.

@@ -43,11 +43,7 @@ use super::shapes;
     printcolumn(name = "Step", type_ = "string", json_path = ".status.step"),
     printcolumn(name = "Done", type_ = "integer", json_path = ".status.stepsDone", description = "Steps that are done"),
     printcolumn(name = "Outcome", type_ = "string", json_path = ".status.outcome"),
-    printcolumn(
-        name = "Reason",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Progressing\")].reason"
-    ),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Progressing\")].reason"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     selectable = ".spec.clusterRef.name"
 )]

@@ -32,7 +32,9 @@ use super::shapes;
     selectable = ".spec.poolRef.name"
 )]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = address_rules()))]
+#[schemars(extend("x-kubernetes-validations" = [unchanged(
+    "an address in use stays as it is: it is released and claimed again"
+)]))]
 pub struct PoolAddressSpec {
     /// The pool of the address.
     pub pool_ref: Reference,
@@ -44,10 +46,6 @@ pub struct PoolAddressSpec {
     /// Whether the cluster names the address itself. Then it need not be in a range of the pool.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub named: bool,
-}
-
-fn address_rules() -> Vec<Value> {
-    vec![unchanged("an address in use stays as it is: it is released and claimed again")]
 }
 
 /// The owner of an address, and its purpose: a claimant has one address for each purpose and number.

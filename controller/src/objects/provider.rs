@@ -26,11 +26,7 @@ use super::shapes;
         "the name is no DNS label of at most 63 characters"
     ),
     printcolumn(name = "Server", type_ = "string", json_path = ".spec.vsphere.server"),
-    printcolumn(
-        name = "Ready",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
-    ),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
     printcolumn(
         name = "Free",
         type_ = "integer",
@@ -40,7 +36,10 @@ use super::shapes;
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = provider_rules()))]
+#[schemars(extend("x-kubernetes-validations" = [rule(
+    "(self.type == 'vSphere') == has(self.vsphere)",
+    "give vsphere with the type vSphere"
+)]))]
 pub struct ProviderSpec {
     /// Type of the Provider.
     #[serde(rename = "type")]
@@ -57,10 +56,6 @@ pub struct ProviderSpec {
     /// Limits for all clusters here together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
-}
-
-fn provider_rules() -> Vec<Value> {
-    vec![rule("(self.type == 'vSphere') == has(self.vsphere)", "give vsphere with the type vSphere")]
 }
 
 /// Type of a Provider.
@@ -113,16 +108,10 @@ pub struct VSphere {
     #[schemars(length(min = 1, max = 255))]
     pub managed_by: Option<String>,
     /// The places for VMs. A zone is a fault domain: its parts fail together.
-    #[schemars(
-        length(min = 1, max = 16),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
-    )]
+    #[schemars(length(min = 1, max = 16), transform = shapes::keyed(&["name"]))]
     pub zones: Vec<Zone>,
     /// The networks for VMs.
-    #[schemars(
-        length(min = 1, max = 64),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
-    )]
+    #[schemars(length(min = 1, max = 64), transform = shapes::keyed(&["name"]))]
     pub networks: Vec<ProviderNetwork>,
     /// Maximum number of concurrent requests, for all clusters together.
     #[serde(default = "requests")]
@@ -180,7 +169,7 @@ pub enum RestartPriority {
 /// A place for VMs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = zone_rules()))]
+#[schemars(extend("x-kubernetes-validations" = [rule("has(self.datastore)", "name the datastore that VMs are put on")]))]
 pub struct Zone {
     /// Name of the zone. Nodes there carry it as `topology.kubernetes.io/zone`.
     #[schemars(schema_with = "shapes::label", example = &"a")]
@@ -199,14 +188,13 @@ pub struct Zone {
     pub datastore: Option<String>,
 }
 
-fn zone_rules() -> Vec<Value> {
-    vec![rule("has(self.datastore)", "name the datastore that VMs are put on")]
-}
-
 /// A network for VMs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = provider_network_rules()))]
+#[schemars(extend("x-kubernetes-validations" = [rule(
+    "(self.addressing == 'Pool') == has(self.poolRef)",
+    "give poolRef with the addressing Pool, and not with DHCP"
+)]))]
 pub struct ProviderNetwork {
     /// The name that clusters and pools use.
     #[schemars(schema_with = "shapes::label", example = &"blue")]
@@ -219,13 +207,6 @@ pub struct ProviderNetwork {
     /// The IPPool of the subnet. Required with the addressing `Pool`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool_ref: Option<Reference>,
-}
-
-fn provider_network_rules() -> Vec<Value> {
-    vec![rule(
-        "(self.addressing == 'Pool') == has(self.poolRef)",
-        "give poolRef with the addressing Pool, and not with DHCP",
-    )]
 }
 
 /// The source of nodes' addresses.
@@ -241,7 +222,10 @@ pub enum Addressing {
 /// The namespaces whose clusters may use a Provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = namespace_rules()))]
+#[schemars(extend("x-kubernetes-validations" = [rule(
+    "self.from == 'Listed' || !has(self.names) || self.names.size() == 0",
+    "names go with Listed alone"
+)]))]
 pub struct AllowedNamespaces {
     /// Selection of namespaces.
     pub from: FromNamespaces,
@@ -249,10 +233,6 @@ pub struct AllowedNamespaces {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::namespaces", extend("x-kubernetes-list-type" = "set"))]
     pub names: Vec<String>,
-}
-
-fn namespace_rules() -> Vec<Value> {
-    vec![rule("self.from == 'Listed' || !has(self.names) || self.names.size() == 0", "names go with Listed alone")]
 }
 
 /// Selection of namespaces.
@@ -308,10 +288,7 @@ pub struct ProviderStatus {
     pub server_addresses: Vec<String>,
     /// Free capacity of each zone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 16),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
-    )]
+    #[schemars(length(max = 16), transform = shapes::keyed(&["name"]))]
     pub zones: Vec<ZoneRoom>,
     /// Free space on the datastores of all zones together, each counted once, in GiB.
     #[serde(rename = "freeStorageGiB", skip_serializing_if = "Option::is_none")]

@@ -1,6 +1,6 @@
 //! Schemas of strings: pattern, length, and rules that need no other field. Knows no kind.
 
-pub(super) use fleet::schema::{digest, ipv4, label, sentence, time, uuid, word};
+pub(super) use fleet::schema::{digest, ipv4, keyed, label, sentence, time, uuid, word};
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 

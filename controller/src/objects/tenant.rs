@@ -32,16 +32,8 @@ use super::shapes;
         "self.metadata.name.size() <= 63 && !self.metadata.name.contains('.')",
         "the name is no DNS label of at most 63 characters"
     ),
-    printcolumn(
-        name = "Ready",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
-    ),
-    printcolumn(
-        name = "Reason",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].reason"
-    ),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
     printcolumn(name = "Namespaces", type_ = "string", json_path = ".status.namespaces"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
@@ -112,10 +104,7 @@ pub struct Quota {
 #[serde(rename_all = "camelCase")]
 pub struct Allow {
     /// The Providers. Clusters use no other Provider.
-    #[schemars(
-        length(min = 1, max = 16),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
-    )]
+    #[schemars(length(min = 1, max = 16), transform = shapes::keyed(&["name"]))]
     pub providers: Vec<AllowedProvider>,
     /// The IPPools that clusters may name for endpoints and Services. They are closed to namespaces of others. Without any, each
     /// IPPool that no Tenant lists. The IPPool of a listed network serves its nodes in any case.

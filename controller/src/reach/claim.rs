@@ -6,10 +6,7 @@ use super::objects::Objects;
 use crate::objects::PoolAddress;
 
 /// Claims an address: creates its object. The kinds of a former release want the pool's name before the address. A process uses
-/// one kind of names for its whole term, so two claims of one address meet.
-///
-/// # Errors
-/// [`Failure::Exists`] if the address is in use.
+/// one kind of names for its whole term, so two claims of one address meet: the second gets [`Failure::Exists`].
 pub async fn claim(objects: &dyn Objects, address: &PoolAddress) -> Result<(), Failure> {
     let mut address = address.clone();
     if objects.control_cluster().has_former_kinds {

@@ -24,9 +24,6 @@ use crate::objects::{Provider, TenantCluster};
 #[async_trait]
 pub trait Infrastructure: Send + Sync {
     /// The hypervisor of one cluster. With `make`, the folder of the cluster is created if it is missing.
-    ///
-    /// # Errors
-    /// The Provider does not answer, or lacks a part of the place.
     async fn hypervisor(
         &self,
         provider: &Provider,
@@ -35,15 +32,9 @@ pub trait Infrastructure: Send + Sync {
     ) -> Result<Box<dyn Hypervisor>, Unavailable>;
 
     /// A client of a cluster that fleet uses for the cluster's workers.
-    ///
-    /// # Errors
-    /// The kubeconfig is invalid.
     fn cluster(&self, kubeconfig: &str) -> anyhow::Result<Box<dyn Cluster>>;
 
     /// The add-ons that run in a cluster.
-    ///
-    /// # Errors
-    /// The kubeconfig is invalid, or the cluster does not answer.
     async fn add_ons(&self, kubeconfig: &str) -> anyhow::Result<Vec<AddOnSeen>>;
 
     /// The agents of a cluster's control-plane nodes. Without the deployer's key they cannot be called.
@@ -51,15 +42,9 @@ pub trait Infrastructure: Send + Sync {
 
     /// A kubeconfig of `user` with a new key, valid for [`HANDED_OVER_HOURS`], issued with the kubeconfig of the cluster's
     /// deployer. `makes` gives the user all rights in the cluster.
-    ///
-    /// # Errors
-    /// The kubeconfig is invalid, or the cluster does not answer or sign.
     async fn issue(&self, kubeconfig: &str, user: &str, makes: bool) -> anyhow::Result<Zeroizing<String>>;
 
     /// Changes properties of a control-plane node. `dry_run` only checks the change.
-    ///
-    /// # Errors
-    /// The kubeconfig is invalid, or the node does not answer.
     async fn configure(
         &self,
         kubeconfig: &str,
@@ -69,9 +54,6 @@ pub trait Infrastructure: Send + Sync {
     ) -> anyhow::Result<ConfigureAnswer>;
 
     /// A client of a cluster that fleet uses for upgrades of its control-plane nodes.
-    ///
-    /// # Errors
-    /// The kubeconfig is invalid.
     fn nodes(&self, kubeconfig: &str) -> anyhow::Result<Arc<dyn Nodes>>;
 
     /// The store for the snapshot that is taken before an upgrade of a cluster.

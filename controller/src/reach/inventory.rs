@@ -8,9 +8,6 @@ use crate::decisions::ClusterInventory;
 use crate::objects::{Machine, Tenant, TenantCluster};
 
 /// The inventory from lists of objects.
-///
-/// # Errors
-/// The spec of an object cannot be read.
 pub(super) fn inventory_of(
     machines: Vec<Value>,
     clusters: Vec<Value>,

@@ -14,10 +14,6 @@ pub trait Kind: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clon
 
 impl<K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + Debug + Send + Sync> Kind for K {}
 
-/// An object as one of its kind.
-///
-/// # Errors
-/// [`Failure::Unreadable`] with the name of the object.
 pub(super) fn read<K: Kind>(object: &Value) -> Result<K, Failure> {
     <K as Deserialize<'_>>::deserialize(object).map_err(|error| unreadable::<K>(object, error))
 }
@@ -38,9 +34,6 @@ impl<K> Tolerant<K> {
 }
 
 /// Reads objects that the caller does not own.
-///
-/// # Errors
-/// The spec of an object cannot be read.
 pub(super) fn read_tolerant<K: Kind>(objects: Vec<Value>) -> Result<Tolerant<K>, Failure> {
     let mut found = Tolerant { whole: Vec::new(), unread: Vec::new() };
     for mut object in objects {

@@ -12,9 +12,6 @@ use super::kind::{read, read_tolerant};
 use super::objects::{Collection, Objects};
 
 /// The object of this name. `None` if it does not exist.
-///
-/// # Errors
-/// The API server does not answer, or the object cannot be read.
 pub async fn find<K: Kind>(objects: &dyn Objects, namespace: Option<&str>, name: &str) -> Result<Option<K>, Failure> {
     match objects.get(&Collection::of::<K>(namespace), name).await {
         Ok(object) => read(&object).map(Some),
@@ -38,9 +35,6 @@ pub async fn list<K: Kind>(
 }
 
 /// As [`list`], for objects that the caller does not own.
-///
-/// # Errors
-/// The API server does not answer, or the spec of an object cannot be read.
 pub async fn list_tolerant<K: Kind>(
     objects: &dyn Objects,
     namespace: Option<&str>,
@@ -49,10 +43,7 @@ pub async fn list_tolerant<K: Kind>(
     read_tolerant(objects.list(&Collection::of::<K>(namespace), label).await?)
 }
 
-/// Creates an object in the namespace of its metadata.
-///
-/// # Errors
-/// [`Failure::Exists`] if there is an object of this name.
+/// Creates an object in the namespace of its metadata. [`Failure::Exists`] if there is an object of this name.
 pub async fn create<K: Kind>(objects: &dyn Objects, object: &K) -> Result<K, Failure> {
     let of = Collection::of::<K>(object.namespace().as_deref());
     let made = serde_json::to_value(object).map_err(|error| Failure::Unknown(error.into()))?;
@@ -60,9 +51,6 @@ pub async fn create<K: Kind>(objects: &dyn Objects, object: &K) -> Result<K, Fai
 }
 
 /// Deletes an object that was read. An object that does not exist is no error.
-///
-/// # Errors
-/// [`Failure::Changed`] if it was changed or replaced since.
 pub async fn delete<K: Kind>(objects: &dyn Objects, seen: &K) -> Result<(), Failure> {
     let object = serde_json::to_value(seen).map_err(|error| Failure::Unknown(error.into()))?;
     match objects.delete_as_read(&Collection::of::<K>(seen.namespace().as_deref()), &object).await {
@@ -72,9 +60,6 @@ pub async fn delete<K: Kind>(objects: &dyn Objects, seen: &K) -> Result<(), Fail
 }
 
 /// Writes the status of an object that was read. Only fields that differ from `before` are sent. True if a request was sent.
-///
-/// # Errors
-/// [`Failure::Changed`] if it was changed since.
 pub async fn note<K: Kind, S: Serialize>(
     objects: &dyn Objects,
     seen: &K,
@@ -90,9 +75,6 @@ pub async fn note<K: Kind, S: Serialize>(
 }
 
 /// Adds a finalizer to an object that was read. True if it was missing.
-///
-/// # Errors
-/// [`Failure::Changed`] if it was changed since.
 pub async fn add_finalizer<K: Kind>(objects: &dyn Objects, seen: &K, finalizer: &str) -> Result<bool, Failure> {
     let mut finalizers = seen.finalizers().to_vec();
     if finalizers.iter().any(|there| there == finalizer) {
@@ -103,9 +85,6 @@ pub async fn add_finalizer<K: Kind>(objects: &dyn Objects, seen: &K, finalizer: 
 }
 
 /// Removes a finalizer from an object that was read. True if it was present.
-///
-/// # Errors
-/// [`Failure::Changed`] if it was changed since.
 pub async fn remove_finalizer<K: Kind>(objects: &dyn Objects, seen: &K, finalizer: &str) -> Result<bool, Failure> {
     let left: Vec<String> = seen.finalizers().iter().filter(|there| *there != finalizer).cloned().collect();
     if left.len() == seen.finalizers().len() {
@@ -118,9 +97,6 @@ pub async fn remove_finalizer<K: Kind>(objects: &dyn Objects, seen: &K, finalize
 }
 
 /// Removes an annotation from an object that was read, once the operator's request in it was answered.
-///
-/// # Errors
-/// [`Failure::Changed`] if it was changed since.
 pub async fn remove_annotation<K: Kind>(objects: &dyn Objects, seen: &K, annotation: &str) -> Result<(), Failure> {
     let part = json!({
         "metadata": {"resourceVersion": seen.meta().resource_version, "annotations": {annotation: null}},

@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, bail};
-use async_trait::async_trait;
 use fleet::journals::File;
 use fleet::lease::{AllocatedIds, Holder, Store};
 use fleet::workers::{self, Record};
@@ -301,9 +300,6 @@ impl<'a> PoolStore<'a> {
 
     /// Checks whether the last look could read the addresses in use. A run of `fleet` takes a failed claim for one that may succeed
     /// later.
-    ///
-    /// # Errors
-    /// The object that cannot be read.
     pub fn ensure_readable(&self) -> Result<(), Failure> {
         self.seen().unreadable.as_ref().map_or(Ok(()), |failure| Err(failure.again()))
     }
@@ -329,26 +325,15 @@ impl<'a> PoolStore<'a> {
     }
 }
 
-#[async_trait]
-impl Store for PoolStore<'_> {
-    async fn numbers(&self) -> anyhow::Result<Vec<u64>> {
-        self.holds.numbers().await
-    }
-
-    async fn exists(&self, number: u64) -> anyhow::Result<bool> {
-        self.holds.exists(number).await
-    }
-
-    async fn make(&self, number: u64) -> anyhow::Result<bool> {
-        self.holds.make(number).await
-    }
-
-    async fn remove(&self, number: u64) -> anyhow::Result<()> {
-        self.holds.remove(number).await
-    }
-
-    async fn read(&self, number: u64, file: &str) -> anyhow::Result<Option<String>> {
-        self.holds.read(number, file).await
+fleet::delegate! {
+    impl Store for PoolStore<'_> {
+        numbers() -> anyhow::Result<Vec<u64>> = holds.numbers;
+        exists(number: u64) -> anyhow::Result<bool> = holds.exists;
+        make(number: u64) -> anyhow::Result<bool> = holds.make;
+        remove(number: u64) -> anyhow::Result<()> = holds.remove;
+        read(number: u64, file: &str) -> anyhow::Result<Option<String>> = holds.read;
+        files(number: u64) -> anyhow::Result<Vec<String>> = holds.files;
+        has_ended(holder: &Holder) -> anyhow::Result<bool> = holds.has_ended;
     }
 
     async fn write(&self, number: u64, file: &str, text: &str) -> anyhow::Result<()> {
@@ -364,10 +349,6 @@ impl Store for PoolStore<'_> {
             }
         }
         Ok(())
-    }
-
-    async fn files(&self, number: u64) -> anyhow::Result<Vec<String>> {
-        self.holds.files(number).await
     }
 
     /// The Machine's UID is the ID: the API server makes a unique one.
@@ -394,9 +375,5 @@ impl Store for PoolStore<'_> {
 
     fn holder(&self, what: &str, now: u64) -> Holder {
         self.holds.holder(what, now)
-    }
-
-    async fn has_ended(&self, holder: &Holder) -> anyhow::Result<bool> {
-        self.holds.has_ended(holder).await
     }
 }

@@ -47,9 +47,6 @@ struct State {
 
 impl UsageLedger {
     /// The inventory, with all answers that were heard. `list` is called if the last list is too old.
-    ///
-    /// # Errors
-    /// The list failed.
     pub(super) async fn ask<L>(&self, list: impl Fn() -> L + Send + Sync) -> Result<Arc<ClusterInventory>, Failure>
     where
         L: Future<Output = Result<Arc<ClusterInventory>, Failure>> + Send,

@@ -34,9 +34,6 @@ pub async fn add_used_namespace(objects: &dyn Objects, cluster: &TenantCluster) 
 }
 
 /// Removes the entry of a cluster of which only the object is left. A former release knows no list.
-///
-/// # Errors
-/// The API server does not answer.
 pub async fn remove_used_namespace(objects: &dyn Objects, cluster: &TenantCluster) -> Result<(), Failure> {
     match write_entry(objects, cluster, &Value::Null).await {
         Err(Failure::Missing) => Ok(()),

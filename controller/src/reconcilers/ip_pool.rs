@@ -12,9 +12,6 @@ use crate::objects::{IPPool, IPPoolReason, IPPoolStatus, PoolAddress, set};
 use crate::reach::kinds;
 
 /// Adds the finalizer, counts the addresses in use, and writes the status. Removes the finalizer with the last address.
-///
-/// # Errors
-/// A call to the API server failed.
 pub async fn reconcile(pool: Arc<IPPool>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     let (objects, name) = (&*context.objects, pool.name_any());
     if pool.metadata.deletion_timestamp.is_none()

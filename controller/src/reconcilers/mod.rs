@@ -45,7 +45,6 @@ async fn users(objects: &dyn Objects, providers: &[Provider]) -> Result<Vec<Tena
     Ok(keeping.chain(unread.into_iter().map(|(cluster, _)| cluster)).collect())
 }
 
-/// All Tenants.
 async fn tenants(objects: &dyn Objects) -> Result<Vec<Tenant>, ReconcileError> {
     match kinds::list_tolerant::<Tenant>(objects, None, None).await {
         Err(failure) if lacks_kind(objects, &failure) => Ok(Vec::new()),

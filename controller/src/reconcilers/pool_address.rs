@@ -16,9 +16,6 @@ use crate::objects::{Claimant, Machine, PoolAddress, TenantCluster};
 use crate::reach::{Collection, Failure, Objects, claim, kinds};
 
 /// Looks for the claimant, deletes the address of one that is gone, and restores labels.
-///
-/// # Errors
-/// A call to the API server failed.
 pub async fn reconcile(address: Arc<PoolAddress>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     let objects = &*context.objects;
     if address.metadata.deletion_timestamp.is_some() {

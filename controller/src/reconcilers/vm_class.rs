@@ -11,9 +11,6 @@ use crate::objects::{NodePool, Provider, TenantCluster, VMClass};
 use crate::reach::kinds::{self, full_name};
 
 /// Adds the finalizer, and removes it once neither a cluster nor a pool names the class.
-///
-/// # Errors
-/// A call to the API server failed.
 pub async fn reconcile(class: Arc<VMClass>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     let (objects, name) = (&*context.objects, class.name_any());
     if class.metadata.deletion_timestamp.is_none() {

@@ -16,10 +16,6 @@ use crate::objects::{Effect, Machine, MachineSpec, MachineVm, Taint, VmState};
 
 const GIB: u64 = 1 << 30;
 
-/// The record of a worker, from its Machine.
-///
-/// # Errors
-/// The Machine has no UID yet, or a text has the wrong form.
 pub fn worker_of(machine: &Machine) -> Result<WorkerRecord, Mismatch> {
     let (id, status) = (identity(machine)?, machine.status.clone().unwrap_or_default());
     let vm = status.vms.first().map(|vm| read("status.vms[].uuid", &vm.uuid, "UUID")).transpose()?;
@@ -90,9 +86,6 @@ fn identity(machine: &Machine) -> Result<Uuid, Mismatch> {
 
 /// A worker's template in `fleet`'s words. `kubernetes` is the minor version that it runs, if that is newer. Only the template
 /// decides whether the worker is outdated.
-///
-/// # Errors
-/// A text has the wrong form.
 pub fn template(spec: &MachineSpec, kubernetes: Option<&str>) -> Result<Template, Mismatch> {
     let MachineSpec {
         cluster_ref: _,

@@ -6,9 +6,6 @@ use tokio::task::JoinSet;
 use crate::context::ReconcileError;
 
 /// Runs work in a separate task, which ends when the future is dropped.
-///
-/// # Errors
-/// The error of the work, or its panic.
 pub async fn alone(
     work: impl Future<Output = Result<Action, ReconcileError>> + Send + 'static,
 ) -> Result<Action, ReconcileError> {

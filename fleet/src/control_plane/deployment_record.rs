@@ -101,10 +101,7 @@ pub struct DeploymentRecord {
     pub image: Image,
     /// The control-plane nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 3),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
-    )]
+    #[schemars(length(max = 3), transform = schema::keyed(&["name"]))]
     pub nodes: Vec<Node>,
     /// Whether the nodes have formed a cluster. From then on no VM is created for it: the other nodes replace a node that lost
     /// its VM.
@@ -133,10 +130,7 @@ pub struct DeploymentRecord {
     pub removes_disks: bool,
     /// VMs that are deleted with the cluster because the operator adopted them.
     #[serde(default, rename = "adoptedVMs", skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 16),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["biosUUID"])
-    )]
+    #[schemars(length(max = 16), transform = schema::keyed(&["biosUUID"]))]
     pub adopted_vms: Vec<AdoptedVm>,
     /// The last upgrade before the cluster was deleted. It ended with the cluster. A later upgrade is of VMs that replaced it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -409,7 +403,6 @@ impl DeploymentRecord {
     }
 }
 
-/// The only data disk of a VM.
 pub(super) fn only_data_disk(vm: &Vm) -> Option<&DiskRef> {
     let mut held = vm.data_disks().map(|disk| &disk.reference);
     held.next().filter(|_| held.next().is_none())

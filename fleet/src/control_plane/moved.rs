@@ -14,9 +14,6 @@ use crate::lease::Store;
 /// VMs that the deployment or its last upgrade recorded, that carry the stamp of one of its nodes, and that are not in `shown`.
 /// No VM is searched for a node that has a VM with a data disk in `shown`. A VM with other disks than the cluster's is a copy,
 /// such as one that a backup restored, and is ignored.
-///
-/// # Errors
-/// If the store or the hypervisor does not answer.
 pub async fn moved(hypervisor: &dyn Hypervisor, store: &dyn Store, shown: &[Vm]) -> anyhow::Result<Vec<Vm>> {
     let deployment = hypervisor.deployment();
     let kept = records::read(store).await?;

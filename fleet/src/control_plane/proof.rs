@@ -95,9 +95,6 @@ impl PowerEvidence {
 
 impl Deploy<'_> {
     /// Whether the VM of a node runs. Changes nothing.
-    ///
-    /// # Errors
-    /// If the store or the hypervisor does not answer, or the cluster has no such node.
     pub async fn proof(&self, node: &str) -> anyhow::Result<PowerProof> {
         let deployment = self.hypervisor.deployment();
         let kept = begun(self.store, deployment).await?.context("no cluster is recorded here")?;

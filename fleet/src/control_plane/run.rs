@@ -83,9 +83,6 @@ impl Deploy<'_> {
     }
 
     /// The present status. Changes nothing. `None` if nothing is recorded.
-    ///
-    /// # Errors
-    /// If the store or the hypervisor does not answer.
     pub async fn status(&self) -> anyhow::Result<Option<DeployStatus>> {
         match begun(self.store, self.hypervisor.deployment()).await? {
             Some(kept) => Ok(Some(self.status_of(&kept).await?)),

@@ -27,9 +27,6 @@ impl ActionError {
     }
 
     /// The reason, and whether it lasts. Sets `in_doubt` if the request may have taken effect.
-    ///
-    /// # Errors
-    /// If this command must stop.
     pub(crate) fn reason(self, in_doubt: &mut bool) -> anyhow::Result<(Reason, bool)> {
         let lasts = matches!(self, Self::Refused(_));
         *in_doubt |= matches!(self, Self::InDoubt(_));

@@ -29,9 +29,6 @@ pub fn beginning(lines: &str) -> anyhow::Result<String> {
 }
 
 /// The lines of a first file. `None` if its writing was cut.
-///
-/// # Errors
-/// When another version wrote it.
 pub fn whole(text: &str) -> anyhow::Result<Option<&str>> {
     if HEAD.starts_with(text) {
         return Ok(None);

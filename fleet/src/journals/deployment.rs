@@ -24,9 +24,6 @@ pub(super) fn owns(name: &str) -> bool {
 
 /// The last lease that has such a journal, and its last note. One that was cut noted nothing. One that is not
 /// understood to its end is of a later version, and is not skipped.
-///
-/// # Errors
-/// When the store cannot be read, or a note is no JSON.
 pub(crate) async fn last(store: &dyn Store) -> anyhow::Result<Option<Note>> {
     for hold in sorted(store).await.context("looking for the deployment's journal")?.into_iter().rev() {
         let note = of_hold(store, hold).await;

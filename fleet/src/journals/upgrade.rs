@@ -39,9 +39,6 @@ pub(super) fn owns(name: &str) -> bool {
 }
 
 /// The last lease that has such a journal, and that journal.
-///
-/// # Errors
-/// When the store cannot be read, or the journal is damaged.
 pub(crate) async fn last(store: &dyn Store) -> anyhow::Result<Option<(u64, String)>> {
     for number in sorted(store).await.context("looking for the journal")?.into_iter().rev() {
         let kept = JournalFiles::read(store, number).await;
@@ -80,9 +77,6 @@ impl JournalFiles {
 
     /// The journal, one JSON object a line. `None` if the lease's command had begun nothing: the journal before it
     /// counts then.
-    ///
-    /// # Errors
-    /// When it is damaged.
     pub(crate) fn text(&self) -> anyhow::Result<Option<String>> {
         let added = self.entries()?;
         match self.begun.as_deref().map(whole).transpose().context(FILE)?.flatten() {

@@ -47,9 +47,6 @@ pub(super) fn owns(name: &str) -> bool {
 }
 
 /// The last lease that has begun such journals.
-///
-/// # Errors
-/// When the store cannot be read, or another version wrote them.
 pub(super) async fn counts(store: &dyn Store) -> anyhow::Result<Option<u64>> {
     for number in sorted(store).await.context("looking for the workers' journals")?.into_iter().rev() {
         let text = store.read(number, POOL).await?;

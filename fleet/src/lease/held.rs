@@ -327,9 +327,6 @@ impl<'a> Lease<'a> {
 
     /// As [`Lease::confirm`], for a command that only waits: it asks rarely, and only a minute after a question timed
     /// out. An unknown answer does not end the wait.
-    ///
-    /// # Errors
-    /// [`Lost`].
     pub async fn renew(&self) -> Result<(), Lost> {
         let is_unsaid = is_within(self.state().unsaid, AGAIN);
         if is_unsaid || self.confirmed_within(INTERVAL) {

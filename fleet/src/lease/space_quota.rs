@@ -199,9 +199,6 @@ impl SpaceQuota {
     /// those of the same owner first, the oldest first, and only as many as needed. If all of them are not enough, none
     /// is removed. Files stay that are younger than [`YOUNG`], or in a directory that gets a new file. If one cannot be
     /// removed, others are. Blocks.
-    ///
-    /// # Errors
-    /// The available room cannot be measured.
     pub(super) fn make(&self, bytes: u64, spare: &BTreeSet<String>) -> anyhow::Result<()> {
         let Some(bounded) = &self.0 else { return Ok(()) };
         let mut known = bounded.promised.lock();
@@ -342,7 +339,6 @@ impl Bounded {
     }
 }
 
-/// The owner of a directory.
 fn owner(directory: &Path) -> Option<&str> {
     directory.file_name().and_then(OsStr::to_str)?.split('.').next()
 }

@@ -44,9 +44,6 @@ pub struct SelectedContext {
 impl SelectedContext {
     /// Reads several kubeconfigs as kubectl does with those of `KUBECONFIG`: the first entry with a name is used. `context` names
     /// another context than the current one. Each file is read once.
-    ///
-    /// # Errors
-    /// If a file cannot be read, or the context is missing or lacks a certificate.
     pub fn read(files: &[PathBuf], context: Option<&str>) -> anyhow::Result<Self> {
         let texts = texts(files)?;
         let texts: Vec<&str> = texts.iter().map(|text| text.as_str()).collect();
@@ -65,9 +62,6 @@ impl SelectedContext {
 
 impl Credentials {
     /// Reads a kubeconfig as kubeadm and `kaas-agent kubeconfig` write them.
-    ///
-    /// # Errors
-    /// If it cannot be read or lacks a certificate.
     pub fn read(kubeconfig: &Path) -> anyhow::Result<Self> {
         let text = fs::read_to_string(kubeconfig).with_context(|| format!("reading {}", kubeconfig.display()))?;
         let text = Zeroizing::new(text);
@@ -75,9 +69,6 @@ impl Credentials {
     }
 
     /// The names of the contexts in several kubeconfigs.
-    ///
-    /// # Errors
-    /// If a file cannot be read.
     pub fn contexts(files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
         let texts = texts(files)?;
         let texts: Vec<&str> = texts.iter().map(|text| text.as_str()).collect();
@@ -85,9 +76,6 @@ impl Credentials {
     }
 
     /// Reads a kubeconfig from its text.
-    ///
-    /// # Errors
-    /// If it lacks a certificate, or names a server by another name than its address.
     pub fn parse(kubeconfig: &str) -> anyhow::Result<Self> {
         Self::of_address(Kubeconfig::parse(kubeconfig)?)
     }
@@ -134,9 +122,6 @@ impl Credentials {
     }
 
     /// Fingerprints of the CAs that are trusted for servers, each of its public key.
-    ///
-    /// # Errors
-    /// If one of them is not a certificate.
     pub fn authorities(&self) -> anyhow::Result<Vec<Fingerprint>> {
         let certificates = CertificateDer::pem_slice_iter(self.0.authority.as_bytes());
         let fingerprint = |certificate: Result<CertificateDer<'_>, _>| -> anyhow::Result<Fingerprint> {
@@ -146,9 +131,6 @@ impl Credentials {
     }
 
     /// The only CA that is trusted for servers, and the fingerprint of its public key.
-    ///
-    /// # Errors
-    /// There is no CA or more than one, or it is not a certificate.
     pub(super) fn ca(&self) -> anyhow::Result<(CertificateDer<'static>, Fingerprint)> {
         let certificates = CertificateDer::pem_slice_iter(self.0.authority.as_bytes());
         let mut certificates = certificates.collect::<Result<Vec<_>, _>>().context("reading the kubeconfig's CA")?;

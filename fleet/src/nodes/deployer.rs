@@ -74,9 +74,6 @@ impl Deployer {
     }
 
     /// A client with issued credentials. Its connections live where the deployer's do.
-    ///
-    /// # Errors
-    /// If the credentials are not a certificate and its key.
     pub fn client(&self, credentials: &Credentials) -> anyhow::Result<Client> {
         Ok(Client { network: self.network.clone(), bodies: self.bodies.clone(), ..Client::new(credentials)? })
     }

@@ -23,9 +23,6 @@ const PACE: Duration = Duration::from_millis(500);
 impl Client {
     /// Credentials of `user` with a new key, valid for `life`. `own` are those of this client, an administrator's. They give no
     /// right until one is bound to the user. After an error a request may be left: Kubernetes removes it within a day.
-    ///
-    /// # Errors
-    /// The API does not answer or refuses, or the cluster does not sign in time.
     pub async fn issue(&self, own: &Credentials, user: &str, life: Duration) -> anyhow::Result<Credentials> {
         let key = KeyPair::generate().context("drawing a key")?;
         let mut params = CertificateParams::default();
@@ -68,9 +65,6 @@ impl Client {
     }
 
     /// Gives a user all rights in the cluster, by a binding with the user's name. Removing it revokes them.
-    ///
-    /// # Errors
-    /// The API does not answer or refuses.
     pub async fn make_administrator(&self, user: &str) -> anyhow::Result<()> {
         const API: &str = "rbac.authorization.k8s.io";
         let binding = json!({

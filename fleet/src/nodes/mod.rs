@@ -148,9 +148,6 @@ impl Answer {
     }
 
     /// The body, read as JSON. All text in it is plain and cut, so that it may be shown and kept.
-    ///
-    /// # Errors
-    /// If it is something else.
     pub fn json<T: DeserializeOwned>(&self) -> anyhow::Result<T> {
         let _turn = self.room.as_ref().map(|_| READING.lock().unwrap_or_else(PoisonError::into_inner));
         let read = || serde_json::from_value(plain(serde_json::from_slice(&self.body)?));
@@ -214,9 +211,6 @@ fn plain(value: Value) -> Value {
 
 impl Client {
     /// A client with these credentials, on this process's network.
-    ///
-    /// # Errors
-    /// If the credentials are not a certificate and its key.
     pub fn of_credentials(credentials: &Credentials) -> anyhow::Result<Self> {
         Self::on(credentials, None)
     }
@@ -227,9 +221,6 @@ impl Client {
     }
 
     /// A client for a program that has a runtime: its connections live there, and it starts no thread.
-    ///
-    /// # Errors
-    /// If the credentials are not a certificate and its key.
     pub fn new(credentials: &Credentials) -> anyhow::Result<Self> {
         Ok(Self {
             server: credentials.server().to_owned(),
@@ -283,9 +274,6 @@ impl Client {
     }
 
     /// Sends a request to a node's endpoint.
-    ///
-    /// # Errors
-    /// If the node cannot be reached or trusted.
     pub async fn ask_node(
         &self,
         node: Ipv4Addr,
@@ -297,17 +285,11 @@ impl Client {
     }
 
     /// Asks the agent of a node for its status document.
-    ///
-    /// # Errors
-    /// If the node cannot be reached or trusted.
     pub async fn node_status(&self, node: SocketAddrV4) -> anyhow::Result<Answer> {
         self.ask(Method::GET, &format!("https://{node}/v1/status"), JSON, None).await
     }
 
     /// Changes properties of a node. `dry_run` only checks the change.
-    ///
-    /// # Errors
-    /// If the node cannot be reached or trusted, or fails.
     pub async fn configure(
         &self,
         node: Ipv4Addr,

@@ -49,9 +49,6 @@ impl Network {
     }
 
     /// Runs work on the thread. If the caller stops waiting, the work ends.
-    ///
-    /// # Errors
-    /// The work's own.
     pub async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = anyhow::Result<T>> + Send + 'static,

@@ -9,7 +9,7 @@ use super::abandoned_unread::AbandonedUnread;
 use super::act::{held, withdrawn};
 use super::deployment::Deployment;
 use super::guarded_nodes::GuardedNodes;
-use super::nodes::Nodes;
+use super::nodes::{NodeRequest, Nodes};
 use super::notice::Notice;
 use super::offline_nodes::OfflineNodes;
 use super::preview::UnreadPreview;
@@ -64,9 +64,6 @@ impl Deployment<'_> {
     }
 
     /// The dry run of [`Self::abandon_unread`]. Nodes are asked for their state only.
-    ///
-    /// # Errors
-    /// As [`Self::abandon_unread`].
     pub async fn preview_unread(&self, number: u64, over: TakeOver) -> anyhow::Result<UnreadPreview> {
         match unless_cancelled(&self.cancelled, self.unread(number)).await?? {
             Unread::Ended(end) => Ok(UnreadPreview::new(number, true, end.notes)),
@@ -155,7 +152,7 @@ async fn asked(nodes: &GuardedNodes<'_>, vms: &[Vm], address: Ipv4Addr, dry_run:
         }
         Some(swap) if dry_run => format!("it runs {runs}; its swap {} would be withdrawn", swap.id),
         Some(swap) => {
-            let asked = nodes.cancel_swap(address, swap.id).await;
+            let asked = nodes.request(address, NodeRequest::CancelSwap(swap.id)).await;
             format!("it runs {runs}; {}", withdrawn(&format!("its swap {}", swap.id), asked))
         }
     };

@@ -16,7 +16,7 @@ use super::kubernetes_plan::is_last;
 use super::notice::Notice;
 use super::reason;
 use super::refusal::{NODE_SILENT, Refusal};
-use super::{Asked, Deployment, Nodes as _};
+use super::{Asked, Deployment, NodeRequest, Nodes as _};
 use crate::cancel::{Cancelled, unless_cancelled};
 use crate::engine::Reason;
 use crate::lease::{Lease, TakeOver};
@@ -94,7 +94,8 @@ impl Deployment<'_> {
     ) -> anyhow::Result<Option<Reason>> {
         let silent = |error: &anyhow::Error| Ok(Some(Reason::new(NODE_SILENT, format!("{error:#}"))));
         if !*is_renewed {
-            match GuardedNodes::new(self.nodes, hold).renew_certificates(node.address, id).await {
+            let request = NodeRequest::RenewCertificates(id);
+            match GuardedNodes::new(self.nodes, hold).request(node.address, request).await {
                 Ok(Asked::Done) => *is_renewed = true,
                 Ok(Asked::Begun) => {
                     return Ok(Some(Reason::new(reason::WAITING, "its control plane starts with them")));

@@ -14,9 +14,6 @@ use super::target::Target;
 use crate::hypervisor::{DiskRef, Vm};
 
 /// Decides an upgrade. `id` is random.
-///
-/// # Errors
-/// All reasons against it.
 pub fn plan(inventory: &Inventory, target: &Target, options: &Options, id: Uuid) -> Result<Plan, Refusals> {
     let judged = judge::judge(inventory, target, options);
     if !judged.refusals.is_empty() {

@@ -110,9 +110,6 @@ impl Deployment<'_> {
     }
 
     /// As [`Deployment::plan`], for a caller that would take the deployment over as `over` says.
-    ///
-    /// # Errors
-    /// As [`Deployment::plan`].
     pub async fn plan_over(&self, ova: &Path, options: &Options, over: TakeOver) -> anyhow::Result<Plan> {
         self.plan_for(&read(ova).await?, options, over).await
     }
@@ -247,9 +244,6 @@ impl Deployment<'_> {
     }
 
     /// The state of the upgrade; changes nothing.
-    ///
-    /// # Errors
-    /// When no upgrade exists.
     pub async fn status(&self) -> anyhow::Result<UpgradeStatus> {
         let entries = salvage::read(self.store).await?.context("there is no upgrade of this deployment")?;
         UpgradeStatus::of(entries, standing(self.store).await?.holder())

@@ -137,9 +137,6 @@ pub struct Entry {
 }
 
 /// Reads a journal's text.
-///
-/// # Errors
-/// When a line is not understood, or the plan is not the first.
 pub fn parse(text: &str) -> anyhow::Result<Vec<Entry>> {
     let read = |(number, line): (usize, &str)| -> anyhow::Result<Entry> {
         serde_json::from_str(line).with_context(|| {

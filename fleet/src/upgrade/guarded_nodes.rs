@@ -4,13 +4,10 @@
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use async_trait::async_trait;
-use contract::kubernetes_upgrade;
 use contract::node::Node;
-use contract::swap;
 use uuid::Uuid;
 
-use super::nodes::{Asked, Nodes};
+use super::nodes::{Asked, NodeRequest, Nodes};
 use crate::engine::may;
 use crate::lease::{Lease, SpaceQuota};
 
@@ -32,64 +29,18 @@ impl<'a> GuardedNodes<'a> {
     }
 }
 
-#[async_trait]
-impl Nodes for GuardedNodes<'_> {
-    async fn ready(&self) -> anyhow::Result<()> {
-        self.nodes.ready().await
+delegate! {
+    impl Nodes for GuardedNodes<'_> {
+        ready() -> anyhow::Result<()> = nodes.ready;
+        cluster() -> anyhow::Result<Uuid> = nodes.cluster;
+        control_nodes() -> anyhow::Result<Vec<(String, Ipv4Addr)>> = nodes.control_nodes;
+        facts(node: Ipv4Addr) -> anyhow::Result<Node> = nodes.facts;
+        snapshot(node: Ipv4Addr, to: &Path, room: &SpaceQuota) -> anyhow::Result<u64> = nodes.snapshot;
+        publish(status: &str) -> anyhow::Result<()> = nodes.publish;
     }
 
-    async fn cluster(&self) -> anyhow::Result<Uuid> {
-        self.nodes.cluster().await
-    }
-
-    async fn control_nodes(&self) -> anyhow::Result<Vec<(String, Ipv4Addr)>> {
-        self.nodes.control_nodes().await
-    }
-
-    async fn facts(&self, node: Ipv4Addr) -> anyhow::Result<Node> {
-        self.nodes.facts(node).await
-    }
-
-    async fn begin_swap(&self, node: Ipv4Addr, swap: &swap::Request) -> anyhow::Result<Asked> {
+    async fn request(&self, node: Ipv4Addr, request: NodeRequest<'_>) -> anyhow::Result<Asked> {
         self.may().await?;
-        self.nodes.begin_swap(node, swap).await
-    }
-
-    async fn cancel_swap(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
-        self.may().await?;
-        self.nodes.cancel_swap(node, swap).await
-    }
-
-    async fn evacuate(&self, node: Ipv4Addr, request: &swap::EvacuationRequest) -> anyhow::Result<Asked> {
-        self.may().await?;
-        self.nodes.evacuate(node, request).await
-    }
-
-    async fn cancel_evacuation(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked> {
-        self.may().await?;
-        self.nodes.cancel_evacuation(node, id).await
-    }
-
-    async fn commit(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
-        self.may().await?;
-        self.nodes.commit(node, swap).await
-    }
-
-    async fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked> {
-        self.may().await?;
-        self.nodes.upgrade_kubernetes(node, request).await
-    }
-
-    async fn renew_certificates(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked> {
-        self.may().await?;
-        self.nodes.renew_certificates(node, id).await
-    }
-
-    async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &SpaceQuota) -> anyhow::Result<u64> {
-        self.nodes.snapshot(node, to, room).await
-    }
-
-    async fn publish(&self, status: &str) -> anyhow::Result<()> {
-        self.nodes.publish(status).await
+        self.nodes.request(node, request).await
     }
 }

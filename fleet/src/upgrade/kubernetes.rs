@@ -18,7 +18,7 @@ use super::plan::Evidence;
 use super::reason;
 use super::refusal as codes;
 use super::snapshot_name::before_kubernetes;
-use super::{Asked, Deployment, Nodes};
+use super::{Asked, Deployment, NodeRequest, Nodes};
 use crate::cancel::{unless_cancelled, unless_ended};
 use crate::engine::Reason;
 use crate::lease::{Lease, TakeOver};
@@ -41,9 +41,6 @@ pub struct KubernetesOptions {
 
 impl Deployment<'_> {
     /// Plans an upgrade of Kubernetes, and lets the first node judge it as well; changes nothing.
-    ///
-    /// # Errors
-    /// All obstacles.
     pub async fn plan_kubernetes(&self, options: &KubernetesOptions) -> anyhow::Result<KubernetesPlan> {
         self.planned_kubernetes(options, HoldView::AsItIs).await
     }
@@ -67,13 +64,12 @@ impl Deployment<'_> {
         let mut plan = plan_kubernetes(&seen, options.to.as_deref())?;
         if let Some(first) = plan.nodes.iter().find(|node| !node.begun) {
             let request = request(&plan.to, options, true);
+            let request = NodeRequest::UpgradeKubernetes(&request);
             let asked = match view {
-                HoldView::Own(hold) => {
-                    GuardedNodes::new(self.nodes, hold).upgrade_kubernetes(first.address, &request).await?
-                }
+                HoldView::Own(hold) => GuardedNodes::new(self.nodes, hold).request(first.address, request).await?,
                 HoldView::AsItIs | HoldView::TakenOver => {
                     self.nodes.ready().await?;
-                    self.nodes.upgrade_kubernetes(first.address, &request).await?
+                    self.nodes.request(first.address, request).await?
                 }
             };
             if let Asked::Refused(refused) = asked {
@@ -171,7 +167,8 @@ impl Deployment<'_> {
         if let Some(words) = drain_deletes(self.nodes.facts(node.address).await.ok().as_ref()) {
             self.tell(&Notice::Losses { node: &node.name, words: &words });
         }
-        let asked = nodes.upgrade_kubernetes(node.address, &request(to, options, false)).await?;
+        let request = request(to, options, false);
+        let asked = nodes.request(node.address, NodeRequest::UpgradeKubernetes(&request)).await?;
         if let Asked::Refused(refused) = asked {
             return Err(GaveUp(format!("it refuses: {refused}")).into());
         }

@@ -38,9 +38,6 @@ pub struct KubernetesNode {
 }
 
 /// Decides what is to be done. Pure.
-///
-/// # Errors
-/// All obstacles.
 pub fn plan_kubernetes(seen: &ClusterSeen, wanted: Option<&str>) -> Result<KubernetesPlan, Refusals> {
     let mut judged = Judged::default();
     judge::cluster(&mut judged, seen);

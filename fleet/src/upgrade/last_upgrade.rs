@@ -65,7 +65,6 @@ pub struct UpgradeSummary {
 }
 
 impl LastUpgrade {
-    /// Finds it.
     pub async fn find(store: &dyn Store) -> anyhow::Result<Self> {
         match salvage::last(store).await {
             Ok(Last::Nothing) => Ok(Self::Nothing),

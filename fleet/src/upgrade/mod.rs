@@ -71,7 +71,7 @@ pub use kept_copy::{DiskCopy, KeptCopy};
 pub use kubernetes::{GaveUp, KubernetesOptions};
 pub use kubernetes_plan::{KubernetesNode, KubernetesPlan, plan_kubernetes};
 pub use last_upgrade::{LastUpgrade, UpgradeSummary};
-pub use nodes::{Asked, Nodes};
+pub use nodes::{Asked, NodeRequest, Nodes};
 pub use notice::Notice;
 pub use offline_nodes::OfflineNodes;
 pub use open::OpenUpgrade;

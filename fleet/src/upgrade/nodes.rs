@@ -33,6 +33,25 @@ pub enum Asked {
     Unknown,
 }
 
+/// A change of a node. A repeated request continues it.
+#[derive(Clone, Copy, Debug)]
+pub enum NodeRequest<'a> {
+    /// Prepares the swap.
+    BeginSwap(&'a swap::Request),
+    /// Undoes the preparation.
+    CancelSwap(Uuid),
+    /// Lets a healthy node hand over the virtual IP, etcd's lead and its pods. Its VM is stopped in a rollback.
+    Evacuate(&'a swap::EvacuationRequest),
+    /// Lets a node that was evacuated take its part again.
+    CancelEvacuation(Uuid),
+    /// Makes a node's swap final. It names the swap: a late request could find the next one.
+    Commit(Uuid),
+    /// Raises the node to another minor version of Kubernetes, or only judges that.
+    UpgradeKubernetes(&'a kubernetes_upgrade::Request),
+    /// Renews the node's certificates. A node is done when its control plane runs with the new ones.
+    RenewCertificates(Uuid),
+}
+
 /// The nodes and their cluster.
 #[async_trait]
 pub trait Nodes: Send + Sync {
@@ -55,28 +74,8 @@ pub trait Nodes: Send + Sync {
     /// A node's statement about itself.
     async fn facts(&self, node: Ipv4Addr) -> anyhow::Result<Node>;
 
-    /// Lets a node prepare the swap, or go on with it.
-    async fn begin_swap(&self, node: Ipv4Addr, swap: &swap::Request) -> anyhow::Result<Asked>;
-
-    /// Lets a node undo the preparation.
-    async fn cancel_swap(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked>;
-
-    /// Lets a healthy node hand over the virtual IP, etcd's lead and its pods, or go on with that. Its VM is stopped in
-    /// a rollback.
-    async fn evacuate(&self, node: Ipv4Addr, request: &swap::EvacuationRequest) -> anyhow::Result<Asked>;
-
-    /// Lets a node that was evacuated take its part again.
-    async fn cancel_evacuation(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked>;
-
-    /// Makes a node's swap final. It names the swap: a late request could find the next one.
-    async fn commit(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked>;
-
-    /// Lets a node go to another minor version of Kubernetes, or go on with that, or only judge it.
-    async fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked>;
-
-    /// Lets a node renew its certificates, or reports the progress: a node is done when its control plane runs with the
-    /// new ones.
-    async fn renew_certificates(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked>;
+    /// Asks a node for a change, or for its progress.
+    async fn request(&self, node: Ipv4Addr, request: NodeRequest<'_>) -> anyhow::Result<Asked>;
 
     /// Pulls a fresh snapshot of etcd into a file and returns its size in bytes.
     ///
@@ -105,34 +104,26 @@ impl Nodes for Client {
         facts_of(&self.ask_node(node, Method::GET, "/v1/node", None).await?)
     }
 
-    async fn begin_swap(&self, node: Ipv4Addr, swap: &swap::Request) -> anyhow::Result<Asked> {
-        asked(&self.ask_node(node, Method::POST, "/v1/swap", Some(&serde_json::to_value(swap)?)).await?)
-    }
-
-    async fn cancel_swap(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
-        asked(&self.ask_node(node, Method::DELETE, &format!("/v1/swap/{swap}"), None).await?)
-    }
-
-    async fn evacuate(&self, node: Ipv4Addr, request: &swap::EvacuationRequest) -> anyhow::Result<Asked> {
-        asked(&self.ask_node(node, Method::POST, "/v1/evacuate", Some(&serde_json::to_value(request)?)).await?)
-    }
-
-    async fn cancel_evacuation(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked> {
-        asked(&self.ask_node(node, Method::DELETE, &format!("/v1/evacuate/{id}"), None).await?)
-    }
-
-    async fn commit(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
-        let request = serde_json::to_value(swap::CommitRequest { swap: Some(swap) })?;
-        asked(&self.ask_node(node, Method::POST, "/v1/commit", Some(&request)).await?)
-    }
-
-    async fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked> {
-        asked(&self.ask_node(node, Method::POST, "/v1/kubernetes", Some(&serde_json::to_value(request)?)).await?)
-    }
-
-    async fn renew_certificates(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked> {
-        let request = serde_json::to_value(renewal::Request { id })?;
-        asked(&self.ask_node(node, Method::POST, renewal::PATH, Some(&request)).await?)
+    async fn request(&self, node: Ipv4Addr, request: NodeRequest<'_>) -> anyhow::Result<Asked> {
+        let (method, path, body) = match request {
+            NodeRequest::BeginSwap(swap) => (Method::POST, "/v1/swap".to_owned(), Some(serde_json::to_value(swap)?)),
+            NodeRequest::CancelSwap(swap) => (Method::DELETE, format!("/v1/swap/{swap}"), None),
+            NodeRequest::Evacuate(request) => {
+                (Method::POST, "/v1/evacuate".to_owned(), Some(serde_json::to_value(request)?))
+            }
+            NodeRequest::CancelEvacuation(id) => (Method::DELETE, format!("/v1/evacuate/{id}"), None),
+            NodeRequest::Commit(swap) => {
+                let request = swap::CommitRequest { swap: Some(swap) };
+                (Method::POST, "/v1/commit".to_owned(), Some(serde_json::to_value(request)?))
+            }
+            NodeRequest::UpgradeKubernetes(request) => {
+                (Method::POST, "/v1/kubernetes".to_owned(), Some(serde_json::to_value(request)?))
+            }
+            NodeRequest::RenewCertificates(id) => {
+                (Method::POST, renewal::PATH.to_owned(), Some(serde_json::to_value(renewal::Request { id })?))
+            }
+        };
+        asked(&self.ask_node(node, method, &path, body.as_ref()).await?)
     }
 
     async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &SpaceQuota) -> anyhow::Result<u64> {

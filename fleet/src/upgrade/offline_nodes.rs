@@ -5,13 +5,10 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 
 use anyhow::bail;
-use async_trait::async_trait;
-use contract::kubernetes_upgrade;
 use contract::node::Node;
-use contract::swap;
 use uuid::Uuid;
 
-use super::nodes::{Asked, Nodes};
+use super::nodes::{Asked, NodeRequest, Nodes};
 use crate::lease::SpaceQuota;
 
 /// Nodes that are not asked, and why.
@@ -33,53 +30,13 @@ impl OfflineNodes {
     }
 }
 
-#[async_trait]
-impl Nodes for OfflineNodes {
-    async fn cluster(&self) -> anyhow::Result<Uuid> {
-        self.is_not_asked()
-    }
-
-    async fn control_nodes(&self) -> anyhow::Result<Vec<(String, Ipv4Addr)>> {
-        self.is_not_asked()
-    }
-
-    async fn facts(&self, _: Ipv4Addr) -> anyhow::Result<Node> {
-        self.is_not_asked()
-    }
-
-    async fn begin_swap(&self, _: Ipv4Addr, _: &swap::Request) -> anyhow::Result<Asked> {
-        self.is_not_asked()
-    }
-
-    async fn cancel_swap(&self, _: Ipv4Addr, _: Uuid) -> anyhow::Result<Asked> {
-        self.is_not_asked()
-    }
-
-    async fn evacuate(&self, _: Ipv4Addr, _: &swap::EvacuationRequest) -> anyhow::Result<Asked> {
-        self.is_not_asked()
-    }
-
-    async fn cancel_evacuation(&self, _: Ipv4Addr, _: Uuid) -> anyhow::Result<Asked> {
-        self.is_not_asked()
-    }
-
-    async fn commit(&self, _: Ipv4Addr, _: Uuid) -> anyhow::Result<Asked> {
-        self.is_not_asked()
-    }
-
-    async fn upgrade_kubernetes(&self, _: Ipv4Addr, _: &kubernetes_upgrade::Request) -> anyhow::Result<Asked> {
-        self.is_not_asked()
-    }
-
-    async fn renew_certificates(&self, _: Ipv4Addr, _: Uuid) -> anyhow::Result<Asked> {
-        self.is_not_asked()
-    }
-
-    async fn snapshot(&self, _: Ipv4Addr, _: &Path, _: &SpaceQuota) -> anyhow::Result<u64> {
-        self.is_not_asked()
-    }
-
-    async fn publish(&self, _: &str) -> anyhow::Result<()> {
-        self.is_not_asked()
+delegate! {
+    impl Nodes for OfflineNodes = is_not_asked {
+        cluster() -> anyhow::Result<Uuid>;
+        control_nodes() -> anyhow::Result<Vec<(String, Ipv4Addr)>>;
+        facts(Ipv4Addr) -> anyhow::Result<Node>;
+        request(Ipv4Addr, NodeRequest<'_>) -> anyhow::Result<Asked>;
+        snapshot(Ipv4Addr, &Path, &SpaceQuota) -> anyhow::Result<u64>;
+        publish(&str) -> anyhow::Result<()>;
     }
 }

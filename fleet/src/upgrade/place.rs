@@ -28,9 +28,6 @@ impl Deployment<'_> {
     /// Refuses to begin an upgrade of a cluster whose VMs are noted, but not that it has formed. Until that is noted
     /// `kaas control create` works with the VMs that it has created itself. With those of an upgrade in their place it would be
     /// stuck forever. If one of its VMs is gone it is stuck already, and an upgrade does not make that worse.
-    ///
-    /// # Errors
-    /// When it is so, or the store or the hypervisor does not answer.
     pub(super) async fn has_formed_if_begun(&self) -> anyhow::Result<()> {
         let Some(kept) = begun(self.store, self.hypervisor.deployment()).await? else { return Ok(()) };
         let noted: Vec<Uuid> = kept.nodes.iter().filter_map(|node| node.bios_uuid).collect();
@@ -50,9 +47,6 @@ impl Deployment<'_> {
 
     /// Refuses to continue an upgrade that has ended with its cluster: that one was destroyed, and the present one is
     /// another.
-    ///
-    /// # Errors
-    /// When it is so, or the store does not answer.
     pub(super) async fn has_not_ended_with_its_cluster(&self, upgrade: Uuid) -> anyhow::Result<()> {
         if ended_with_its_cluster(self.store).await? == Some(upgrade) {
             bail!(
@@ -64,9 +58,6 @@ impl Deployment<'_> {
     }
 
     /// Refuses a place with something of another deployment.
-    ///
-    /// # Errors
-    /// When it is so, or the store does not answer.
     pub(super) async fn is_its_place(&self) -> anyhow::Result<()> {
         begun(self.store, self.hypervisor.deployment()).await?;
         match LastUpgrade::find(self.store).await?.noted() {
@@ -76,9 +67,6 @@ impl Deployment<'_> {
     }
 
     /// Refuses an upgrade of another deployment.
-    ///
-    /// # Errors
-    /// When it is so.
     pub(super) fn is_its_upgrade(&self, noted: Uuid) -> Result<(), OtherDeployment> {
         let here = self.hypervisor.deployment();
         let whose = "that of an upgrade".to_owned();

@@ -131,9 +131,6 @@ impl Deployment<'_> {
     }
 
     /// The changes that the end of the upgrade `id` where it is would make.
-    ///
-    /// # Errors
-    /// As [`Deployment::abandon`].
     pub async fn preview_abandon(&self, id: Uuid, over: TakeOver) -> anyhow::Result<Preview> {
         let (nodes, verb) = (OfflineNodes::of_another_cluster(), Request::Abandon);
         let unasked = Deployment { nodes: &nodes, cancelled: self.cancelled.clone(), ..*self };

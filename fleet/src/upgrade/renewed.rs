@@ -10,13 +10,11 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::anyhow;
 use async_trait::async_trait;
-use contract::kubernetes_upgrade;
 use contract::node::Node;
-use contract::swap;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::nodes::{Asked, Nodes};
+use super::nodes::{Asked, NodeRequest, Nodes};
 use crate::lease::SpaceQuota;
 
 /// Credentials that expire sooner are renewed.
@@ -76,9 +74,6 @@ impl<'a> Renewed<'a> {
     }
 
     /// Whether there are credentials now.
-    ///
-    /// # Errors
-    /// Why there are no credentials.
     pub async fn ready(&self) -> anyhow::Result<()> {
         self.nodes().await.map(drop)
     }
@@ -122,9 +117,6 @@ impl<'a> Renewed<'a> {
     }
 
     /// With what has not ended, however soon it does.
-    ///
-    /// # Errors
-    /// The expired credentials, in words for users.
     fn found(&self) -> Result<Arc<dyn Nodes>, String> {
         let now = self.now();
         let mut ended = String::new();
@@ -160,32 +152,8 @@ impl Nodes for Renewed<'_> {
         self.nodes().await?.facts(node).await
     }
 
-    async fn begin_swap(&self, node: Ipv4Addr, swap: &swap::Request) -> anyhow::Result<Asked> {
-        self.at_hand()?.begin_swap(node, swap).await
-    }
-
-    async fn cancel_swap(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
-        self.at_hand()?.cancel_swap(node, swap).await
-    }
-
-    async fn evacuate(&self, node: Ipv4Addr, request: &swap::EvacuationRequest) -> anyhow::Result<Asked> {
-        self.at_hand()?.evacuate(node, request).await
-    }
-
-    async fn cancel_evacuation(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked> {
-        self.at_hand()?.cancel_evacuation(node, id).await
-    }
-
-    async fn commit(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
-        self.at_hand()?.commit(node, swap).await
-    }
-
-    async fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked> {
-        self.at_hand()?.upgrade_kubernetes(node, request).await
-    }
-
-    async fn renew_certificates(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked> {
-        self.at_hand()?.renew_certificates(node, id).await
+    async fn request(&self, node: Ipv4Addr, request: NodeRequest<'_>) -> anyhow::Result<Asked> {
+        self.at_hand()?.request(node, request).await
     }
 
     async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &SpaceQuota) -> anyhow::Result<u64> {

@@ -50,9 +50,6 @@ pub struct UpgradeStatus {
 
 impl UpgradeStatus {
     /// The status by these entries. `held_by` is the present holder of the deployment.
-    ///
-    /// # Errors
-    /// When there is no plan among them.
     pub(super) fn of(entries: Vec<Entry>, held_by: Option<String>) -> anyhow::Result<Self> {
         let plan = plan_of(&entries).context("a journal without a plan")?.clone();
         let progress = Progress::of(&plan, &entries);

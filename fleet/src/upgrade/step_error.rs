@@ -140,7 +140,6 @@ pub(super) enum Wait {
 }
 
 impl Wait {
-    /// Not yet, in these words.
     pub(super) fn not_yet(code: &str, words: impl fmt::Display) -> Self {
         Self::NotYet(Reason::new(code, words))
     }

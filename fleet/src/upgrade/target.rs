@@ -68,9 +68,6 @@ impl Target {
     }
 
     /// Checks that a file is still the OVA of the plan.
-    ///
-    /// # Errors
-    /// When it is another one or damaged.
     pub fn verify(&self, path: &Path) -> anyhow::Result<()> {
         if path.as_os_str().is_empty() {
             bail!("{} {} is not imported where the VM is to be put: push its OVA there", self.name, self.image);

@@ -23,9 +23,6 @@ pub(super) struct DatastoreDirectory {
 
 impl DatastoreDirectory {
     /// The directory of a path. `datacenter` is the inventory path of the datastore's data center.
-    ///
-    /// # Errors
-    /// The data center or the datastore does not exist, or the account cannot see it.
     pub(super) async fn find(client: Client, datacenter: &str, path: DatastorePath) -> anyhow::Result<Self> {
         let found = client.find(datacenter).await?;
         let datastore = datastore_of(&client, datacenter, &path.datastore).await?;
@@ -127,9 +124,6 @@ impl fmt::Display for DatastoreDirectory {
 
 /// The datastore of a name, which is unique in a data center. A listing of all is needed only for a datastore in a
 /// folder or a datastore cluster.
-///
-/// # Errors
-/// The datastore does not exist, or the account cannot see it.
 pub(super) async fn datastore_of(client: &Client, datacenter: &str, name: &str) -> anyhow::Result<MoRef> {
     let found = find_datastore(client, datacenter, name).await?;
     found.with_context(|| format!("{datacenter} has no datastore {name}"))

@@ -49,9 +49,6 @@ pub(super) struct Package {
 
 impl Package {
     /// Reads the manifest of an OVA, and the descriptor if it matches the manifest.
-    ///
-    /// # Errors
-    /// The file cannot be read, has no manifest, or was changed.
     pub(super) async fn read(ova: &Path) -> Result<Self> {
         let path = ova.to_owned();
         match tokio::task::spawn_blocking(move || Self::read_here(&path)).await {
@@ -117,9 +114,6 @@ impl VcenterHypervisor {
 
     /// The names of all templates that this deployment has imported, complete or incomplete, and that are still in
     /// their folder.
-    ///
-    /// # Errors
-    /// The notes or the folder cannot be read.
     pub async fn laid_ready(&self) -> Result<Vec<String>> {
         let noted: BTreeSet<String> = self.laid.all().await?.into_iter().map(|note| note.name).collect();
         if noted.is_empty() {

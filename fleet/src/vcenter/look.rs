@@ -91,7 +91,6 @@ impl VcenterHypervisor {
         Err(Error::refused(format!("the VM {seen} is not stamped as this deployment's")))
     }
 
-    /// The host of a VM.
     pub(super) async fn host_of(&self, vm: &VmRef) -> Result<Host> {
         let found = self.named(vm).await?;
         let Some(host) = found.host else {

@@ -47,7 +47,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use contract::deployer::Fingerprints;
 use contract::statement::Statement;
 use tokio::sync::OnceCell;
@@ -147,38 +146,47 @@ impl VcenterHypervisor {
     }
 }
 
-#[async_trait]
-impl Hypervisor for VcenterHypervisor {
+delegate! {
+    impl Hypervisor for VcenterHypervisor {
+        preflight(placement: &Placement) -> Result<()> = check;
+        may_change_own() -> Result<()> = check_own;
+        vms() -> Result<Vec<Vm>> = own_vms;
+        host(vm: &VmRef) -> Result<Host> = host_of;
+        with_bios_uuid(uuid: Uuid) -> Result<Vec<Vm>> = of_bios_uuid;
+        absence(uuid: Uuid, nodes: &[&str], seen: LastSeen<'_>) -> Result<Absence> = proves_absence;
+        may_be_replaced(vm: &Vm) -> Result<()> = disks_may_move;
+        is_sole_holder(vm: &Vm) -> Result<()> = holds_its_disks_alone;
+        stamp(vm: &Vm, stamp: &Stamp, permit: &dyn Fence) -> Result<()> = stamp_vm;
+        find_template(digest: &str, like: Option<&Vm>, placement: &Placement) -> Result<Option<ImageTemplate>>
+            = found_staged;
+        import_template(ova: &Path, digest: &str, like: Option<&Vm>, placement: &Placement, permit: &dyn Fence)
+            -> Result<ImageTemplate> = lay_ready;
+        clone_vm(request: &CloneRequest<'_>, permit: &dyn Fence) -> Result<Uuid> = clone_template;
+        set_properties(vm: &Vm, properties: &BTreeMap<String, String>, permit: &dyn Fence) -> Result<()> = give_properties;
+        property(vm: &VmRef, key: &str) -> Result<Option<String>> = given_to;
+        power_on(vm: &Vm, permit: &dyn Fence) -> Result<()> = switch_on;
+        shut_down(vm: &Vm, limit: Duration, permit: &dyn Fence) -> Result<ShutDown> = ask_to_shut_down;
+        cut_power(vm: &Vm, permit: &dyn Fence) -> Result<()> = switch_off;
+        connect(vm: &Vm, adapter: &str, connected: bool, permit: &dyn Fence) -> Result<()> = connect_adapter;
+        detach(vm: &Vm, disk: &DiskRef, permit: &dyn Fence) -> Result<()> = detach_disk;
+        attach(vm: &Vm, disk: &DiskRef, permit: &dyn Fence) -> Result<()> = attach_disk;
+        has_disk(disk: &DiskRef) -> Result<bool> = lies_there;
+        disk_datastore(disk: &DiskRef) -> Result<Option<String>> = reference_of_datastore;
+        present_place(disk: &DiskRef, datastore: &str) -> Result<DiskRef> = by_present_name;
+        is_in_node_directory(disk: &DiskRef, nodes: &[&str]) -> Result<bool> = lies_beside_a_nodes_vm;
+        copy_disk(disk: &DiskRef, mark: &str, nodes: &[&str], permit: &dyn Fence) -> Result<DiskRef> = copy_beside;
+        delete_disk(disk: &DiskRef, permit: &dyn Fence) -> Result<()> = remove_disk;
+        remove_empty_directory(disk: &DiskRef, nodes: &[&str], permit: &dyn Fence) -> Result<()> = remove_emptied_directory;
+        destroy(vm: &Vm, permit: &dyn Fence) -> Result<()> = destroy_vm;
+        disown(vm: &Vm, name: &str, permit: &dyn Fence) -> Result<()> = release_vm;
+    }
+
     fn deployment(&self) -> Uuid {
         self.deployment
     }
 
-    async fn preflight(&self, placement: &Placement) -> Result<()> {
-        self.check(placement).await
-    }
-
-    async fn may_change_own(&self) -> Result<()> {
-        self.check_own().await
-    }
-
-    async fn vms(&self) -> Result<Vec<Vm>> {
-        self.own_vms().await
-    }
-
     async fn vm(&self, vm: &VmRef) -> Result<Vm> {
         self.shown(self.named(vm).await?).await
-    }
-
-    async fn host(&self, vm: &VmRef) -> Result<Host> {
-        self.host_of(vm).await
-    }
-
-    async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>> {
-        self.of_bios_uuid(uuid).await
-    }
-
-    async fn absence(&self, uuid: Uuid, nodes: &[&str], seen: LastSeen<'_>) -> Result<Absence> {
-        self.proves_absence(uuid, nodes, seen).await
     }
 
     async fn unread(&self, nodes: &[&str]) -> Result<Option<String>> {
@@ -203,111 +211,7 @@ impl Hypervisor for VcenterHypervisor {
         self.would_be_found(vm, &self.named(&vm.reference).await?).await
     }
 
-    async fn may_be_replaced(&self, vm: &Vm) -> Result<()> {
-        self.disks_may_move(vm).await
-    }
-
-    async fn is_sole_holder(&self, vm: &Vm) -> Result<()> {
-        self.holds_its_disks_alone(vm).await
-    }
-
-    async fn stamp(&self, vm: &Vm, stamp: &Stamp, permit: &dyn Fence) -> Result<()> {
-        self.stamp_vm(vm, stamp, permit).await
-    }
-
-    async fn find_template(
-        &self,
-        digest: &str,
-        like: Option<&Vm>,
-        placement: &Placement,
-    ) -> Result<Option<ImageTemplate>> {
-        self.found_staged(digest, like, placement).await
-    }
-
-    async fn import_template(
-        &self,
-        ova: &Path,
-        digest: &str,
-        like: Option<&Vm>,
-        placement: &Placement,
-        permit: &dyn Fence,
-    ) -> Result<ImageTemplate> {
-        self.lay_ready(ova, digest, like, placement, permit).await
-    }
-
-    async fn clone_vm(&self, request: &CloneRequest<'_>, permit: &dyn Fence) -> Result<Uuid> {
-        self.clone_template(request, permit).await
-    }
-
-    async fn set_properties(&self, vm: &Vm, properties: &BTreeMap<String, String>, permit: &dyn Fence) -> Result<()> {
-        self.give_properties(vm, properties, permit).await
-    }
-
-    async fn property(&self, vm: &VmRef, key: &str) -> Result<Option<String>> {
-        self.given_to(vm, key).await
-    }
-
-    async fn power_on(&self, vm: &Vm, permit: &dyn Fence) -> Result<()> {
-        self.switch_on(vm, permit).await
-    }
-
-    async fn shut_down(&self, vm: &Vm, limit: Duration, permit: &dyn Fence) -> Result<ShutDown> {
-        self.ask_to_shut_down(vm, limit, permit).await
-    }
-
-    async fn cut_power(&self, vm: &Vm, permit: &dyn Fence) -> Result<()> {
-        self.switch_off(vm, permit).await
-    }
-
-    async fn connect(&self, vm: &Vm, adapter: &str, connected: bool, permit: &dyn Fence) -> Result<()> {
-        self.connect_adapter(vm, adapter, connected, permit).await
-    }
-
-    async fn detach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Fence) -> Result<()> {
-        self.detach_disk(vm, disk, permit).await
-    }
-
-    async fn attach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Fence) -> Result<()> {
-        self.attach_disk(vm, disk, permit).await
-    }
-
-    async fn has_disk(&self, disk: &DiskRef) -> Result<bool> {
-        self.lies_there(disk).await
-    }
-
-    async fn disk_datastore(&self, disk: &DiskRef) -> Result<Option<String>> {
-        self.reference_of_datastore(disk).await
-    }
-
-    async fn present_place(&self, disk: &DiskRef, datastore: &str) -> Result<DiskRef> {
-        self.by_present_name(disk, datastore).await
-    }
-
-    async fn is_in_node_directory(&self, disk: &DiskRef, nodes: &[&str]) -> Result<bool> {
-        self.lies_beside_a_nodes_vm(disk, nodes).await
-    }
-
-    async fn copy_disk(&self, disk: &DiskRef, mark: &str, nodes: &[&str], permit: &dyn Fence) -> Result<DiskRef> {
-        self.copy_beside(disk, mark, nodes, permit).await
-    }
-
     async fn has_pending_deletes(&self) -> Result<bool> {
         Ok(self.anybodys_tasks_on_files().await?.iter().any(settle::removes))
-    }
-
-    async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Fence) -> Result<()> {
-        self.remove_disk(disk, permit).await
-    }
-
-    async fn remove_empty_directory(&self, disk: &DiskRef, nodes: &[&str], permit: &dyn Fence) -> Result<()> {
-        self.remove_emptied_directory(disk, nodes, permit).await
-    }
-
-    async fn destroy(&self, vm: &Vm, permit: &dyn Fence) -> Result<()> {
-        self.destroy_vm(vm, permit).await
-    }
-
-    async fn disown(&self, vm: &Vm, name: &str, permit: &dyn Fence) -> Result<()> {
-        self.release_vm(vm, name, permit).await
     }
 }

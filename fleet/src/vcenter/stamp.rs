@@ -55,7 +55,6 @@ pub(super) fn written(stamp: &Stamp) -> String {
     text.to_string()
 }
 
-/// Whether a stamp is of this deployment.
 pub(super) fn is_of(stamp: Option<&Stamp>, deployment: Uuid) -> bool {
     stamp.is_some_and(|stamp| stamp.deployment == deployment)
 }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::action::Action;
-use super::cluster::{Cluster as _, Evicted, NodeSeen, PodSeen};
+use super::cluster::{Cluster as _, ClusterChange, Evicted, NodeSeen, PodSeen};
 use super::copies::not_alone;
 use super::guarded_cluster::GuardedCluster;
 use super::inventory::{Inventory, Node, Observed};
@@ -115,12 +115,12 @@ impl<'a> ActionContext<'a> {
             }
             Action::RemoveToken(_) => {
                 if let Some(token) = &machine.token {
-                    self.cluster.remove_token(token).await.map_err(ActionError::api)?;
+                    self.change(ClusterChange::RemoveToken(token)).await?;
                 }
                 save(records, WorkerRecord { token: None, ..machine }).await
             }
             Action::Cordon(_) => {
-                self.cluster.cordon(node(seen, &machine)?).await.map_err(ActionError::api)?;
+                self.change(ClusterChange::Cordon(node(seen, &machine)?)).await?;
                 let cordoned = Some((self.workers.clock)());
                 save(records, WorkerRecord { cordoned, ..machine }).await
             }
@@ -136,7 +136,7 @@ impl<'a> ActionContext<'a> {
                 self.power_off(&machine, vm(seen, &machine)?).await
             }
             Action::DeleteNode(_) => {
-                self.cluster.delete_node(node(seen, &machine)?).await.map_err(ActionError::api)?;
+                self.change(ClusterChange::DeleteNode(node(seen, &machine)?)).await?;
                 Ok(ActionOutcome::Changed)
             }
             Action::Detach(_, disk) => {
@@ -167,7 +167,7 @@ impl<'a> ActionContext<'a> {
                 // worker that never had a token admitted no client: a node of its name existed before.
                 let had_token = machine.expires > 0;
                 if had_token || matches!(seen.node(&machine), Node::Absent) {
-                    let released = self.cluster.release_name(&machine.name).await;
+                    let released = self.cluster.change(ClusterChange::ReleaseName(&machine.name)).await;
                     let what = "freeing its name in the record of workers, where its VM is gone already";
                     released.context(what).map_err(ActionError::api)?;
                 }
@@ -234,7 +234,7 @@ impl<'a> ActionContext<'a> {
             ..machine
         };
         save(records, noted.clone()).await?;
-        self.cluster.add_token(&token).await.map_err(ActionError::api)?;
+        self.change(ClusterChange::AddToken(&token)).await?;
         let properties = self.workers.site.properties(&pool, &noted, &token, placed.labels.clone());
         let (networks, size) = (Networks::Of(beside), &noted.template.size);
         let request = CloneRequest {
@@ -271,7 +271,7 @@ impl<'a> ActionContext<'a> {
         let token = Token::new(&machine.name, (self.workers.clock)(), machine.timeout_factor);
         let noted = WorkerRecord { token: Some(token.id.clone()), expires: token.expires, key: None, ..machine };
         save(records, noted.clone()).await?;
-        self.cluster.add_token(&token).await.map_err(ActionError::api)?;
+        self.change(ClusterChange::AddToken(&token)).await?;
         let labels = (self.workers.placed)(&noted.name).labels;
         let properties = self.workers.site.properties(&pool, &noted, &token, labels);
         let vm = vm(seen, &noted)?;
@@ -348,6 +348,10 @@ impl<'a> ActionContext<'a> {
         }
         let (ova, call) = (&records.kept().pool.ova, self.hypervisor.call());
         Ok(self.hypervisor.import_template(ova, digest, Some(beside), placement, &call).await?)
+    }
+
+    async fn change(&self, change: ClusterChange<'_>) -> Result<(), ActionError> {
+        self.cluster.change(change).await.map_err(ActionError::api)
     }
 
     /// Evicts each pod, and reports which may not be evicted. If the API is slow or the command is cancelled, the rest is left
@@ -493,7 +497,6 @@ async fn note_going(records: &mut Records<'_>, machine: &WorkerRecord, vm: &Vm) 
     Ok(())
 }
 
-/// The worker's VM, as it was seen.
 fn vm<'s>(seen: &'s Inventory, machine: &WorkerRecord) -> Result<&'s Vm, ActionError> {
     match seen.vm(machine) {
         Observed::Vm(vm) => Ok(vm),
@@ -503,7 +506,6 @@ fn vm<'s>(seen: &'s Inventory, machine: &WorkerRecord) -> Result<&'s Vm, ActionE
     }
 }
 
-/// The worker's node, as it was seen.
 fn node<'s>(seen: &'s Inventory, machine: &WorkerRecord) -> Result<&'s NodeSeen, ActionError> {
     let unseen = || ActionError::Later(Reason::new(reason::NAME_IN_USE, "its node was not seen"));
     seen.node(machine).own().ok_or_else(unseen)

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::cluster::{Cluster, Evicted, NodeSeen, PodSeen};
+use super::cluster::{Cluster, ClusterChange, Evicted, NodeSeen, PodSeen};
 use super::token::Token;
 use crate::nodes::{Answer, Answered, Client, Method, told};
 
@@ -72,19 +72,25 @@ impl Cluster for Client {
         let_in(&answer, nodes)
     }
 
-    async fn add_token(&self, token: &Token) -> anyhow::Result<()> {
-        let answer = self.ask_api(Method::POST, join_token::SECRETS, Some(&secret(token))).await?;
-        expect(&answer, &[201, 409])
-    }
-
-    async fn remove_token(&self, id: &str) -> anyhow::Result<()> {
-        let answer = self.ask_api(Method::DELETE, &join_token::path(id), None).await?;
-        expect(&answer, &[200, 202, 404])
-    }
-
-    async fn cordon(&self, node: &NodeSeen) -> anyhow::Result<()> {
-        let answer = self.ask_api(Method::PATCH, &format!("/api/v1/nodes/{}", node.name), Some(&leave(node))).await?;
-        expect(&answer, &[200])
+    async fn change(&self, change: ClusterChange<'_>) -> anyhow::Result<()> {
+        let of_node = |node: &NodeSeen| format!("/api/v1/nodes/{}", node.name);
+        let (method, path, body, good): (_, _, _, &[u16]) = match change {
+            ClusterChange::AddToken(token) => {
+                (Method::POST, join_token::SECRETS.to_owned(), Some(secret(token)), &[201, 409])
+            }
+            ClusterChange::RemoveToken(id) => (Method::DELETE, join_token::path(id), None, &[200, 202, 404]),
+            ClusterChange::Cordon(node) => (Method::PATCH, of_node(node), Some(leave(node)), &[200]),
+            ClusterChange::DeleteNode(node) => {
+                let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": node.uid}});
+                // 409: another node of its name exists now.
+                (Method::DELETE, of_node(node), Some(body), &[200, 202, 404, 409])
+            }
+            // 404: no worker is recorded yet.
+            ClusterChange::ReleaseName(name) => {
+                (Method::PATCH, worker_records::path(), Some(json!({"data": {name: null}})), &[200, 404])
+            }
+        };
+        expect(&self.ask_api(method, &path, body.as_ref()).await?, good)
     }
 
     async fn evict(&self, pod: &PodSeen) -> anyhow::Result<Evicted> {
@@ -96,20 +102,6 @@ impl Cluster for Client {
         });
         let answer = self.ask_api(Method::POST, &path, Some(&body)).await?;
         evicted(&answer)
-    }
-
-    async fn delete_node(&self, node: &NodeSeen) -> anyhow::Result<()> {
-        let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": node.uid}});
-        let answer = self.ask_api(Method::DELETE, &format!("/api/v1/nodes/{}", node.name), Some(&body)).await?;
-        // 409: another node of its name exists now.
-        expect(&answer, &[200, 202, 404, 409])
-    }
-
-    async fn release_name(&self, name: &str) -> anyhow::Result<()> {
-        let none = json!({"data": {name: null}});
-        let answer = self.ask_api(Method::PATCH, &worker_records::path(), Some(&none)).await?;
-        // 404: no worker is recorded yet.
-        expect(&answer, &[200, 404])
     }
 }
 

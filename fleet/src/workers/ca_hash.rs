@@ -7,9 +7,6 @@ use x509_parser::pem::Pem;
 /// SHA-256 over the public key of the cluster's CA (its SubjectPublicKeyInfo in DER), as kubeadm's
 /// `--discovery-token-ca-cert-hash` has it: `sha256:` and 64 hexadecimal digits. `authority` is its certificate in PEM, the first
 /// one of several.
-///
-/// # Errors
-/// If it is not a certificate.
 pub fn ca_hash(authority: &str) -> anyhow::Result<String> {
     let pem = Pem::iter_from_buffer(authority.as_bytes()).next().context("there is no certificate")?;
     let pem = pem.context("reading the CA's certificate")?;

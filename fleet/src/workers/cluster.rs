@@ -75,10 +75,25 @@ pub enum Evicted {
     Blocked(String),
 }
 
+/// A change of the cluster. It may be made again.
+#[derive(Clone, Copy, Debug)]
+pub enum ClusterChange<'a> {
+    /// Creates a join token that is valid once it exists. One with the same identifier stays as it is.
+    AddToken(&'a Token),
+    /// Removes the join token with this identifier, if it exists: no client joins with it from now on.
+    RemoveToken(&'a str),
+    /// Cordons a node, and moves the addresses of services to other nodes.
+    Cordon(&'a NodeSeen),
+    /// Removes a node that was seen, and no other one of its name.
+    DeleteNode(&'a NodeSeen),
+    /// Makes control-plane nodes forget the client that they admitted by a name. No client makes a node by that name without
+    /// another token. An existing node of the name is unknown to them: they report it, and give it no certificate.
+    ReleaseName(&'a str),
+}
+
 /// A cluster with workers. Each request ends within [`crate::lease::MARGIN`], with or without success.
 #[async_trait]
 pub trait Cluster: Send + Sync {
-    /// All nodes.
     async fn nodes(&self) -> anyhow::Result<Vec<NodeSeen>>;
 
     /// The pods that have to move before a node may be removed.
@@ -94,40 +109,13 @@ pub trait Cluster: Send + Sync {
     /// these node objects. Each has the format of the VM's statement ([`contract::statement::Statement::key`]).
     async fn let_in(&self, nodes: &[&NodeSeen]) -> anyhow::Result<BTreeMap<String, String>>;
 
-    /// Creates a join token that is valid once it exists. One with the same identifier stays as it is.
-    ///
     /// # Errors
-    /// If its creation is not certain.
-    async fn add_token(&self, token: &Token) -> anyhow::Result<()>;
-
-    /// Removes a join token, if it exists: no client joins with it from now on.
-    ///
-    /// # Errors
-    /// If it may still exist.
-    async fn remove_token(&self, id: &str) -> anyhow::Result<()>;
-
-    /// Cordons a node, and moves the addresses of services to other nodes.
-    ///
-    /// # Errors
-    /// If this is not certain.
-    async fn cordon(&self, node: &NodeSeen) -> anyhow::Result<()>;
+    /// If it is not certain that the change was made.
+    async fn change(&self, change: ClusterChange<'_>) -> anyhow::Result<()>;
 
     /// Evicts a pod, if its PodDisruptionBudgets and the API's webhooks permit it.
     ///
     /// # Errors
     /// If the API does not answer, or refuses for a reason that is not the pod's.
     async fn evict(&self, pod: &PodSeen) -> anyhow::Result<Evicted>;
-
-    /// Removes a node that was seen, and no other one of its name.
-    ///
-    /// # Errors
-    /// If it may still exist.
-    async fn delete_node(&self, node: &NodeSeen) -> anyhow::Result<()>;
-
-    /// Makes control-plane nodes forget the client that they admitted by a name. No client makes a node by that name without
-    /// another token. An existing node of the name is unknown to them: they report it, and give it no certificate.
-    ///
-    /// # Errors
-    /// If they may still know the client.
-    async fn release_name(&self, name: &str) -> anyhow::Result<()>;
 }

@@ -2,11 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use async_trait::async_trait;
-
-use super::cluster::{Cluster, Evicted, NodeSeen, PodSeen};
+use super::cluster::{Cluster, ClusterChange, Evicted, NodeSeen, PodSeen};
 use super::reason;
-use super::token::Token;
 use crate::engine::{ActionError, may};
 use crate::lease::Lease;
 
@@ -28,55 +25,22 @@ impl GuardedCluster<'_> {
     }
 }
 
-#[async_trait]
-impl Cluster for GuardedCluster<'_> {
-    async fn nodes(&self) -> anyhow::Result<Vec<NodeSeen>> {
-        self.cluster.nodes().await
+delegate! {
+    impl Cluster for GuardedCluster<'_> {
+        nodes() -> anyhow::Result<Vec<NodeSeen>> = cluster.nodes;
+        pods(node: &str) -> anyhow::Result<Vec<PodSeen>> = cluster.pods;
+        local_claims(nodes: &[String]) -> anyhow::Result<BTreeMap<String, Vec<String>>> = cluster.local_claims;
+        announced(node: &str) -> anyhow::Result<Vec<String>> = cluster.announced;
+        let_in(nodes: &[&NodeSeen]) -> anyhow::Result<BTreeMap<String, String>> = cluster.let_in;
     }
 
-    async fn pods(&self, node: &str) -> anyhow::Result<Vec<PodSeen>> {
-        self.cluster.pods(node).await
-    }
-
-    async fn local_claims(&self, nodes: &[String]) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
-        self.cluster.local_claims(nodes).await
-    }
-
-    async fn announced(&self, node: &str) -> anyhow::Result<Vec<String>> {
-        self.cluster.announced(node).await
-    }
-
-    async fn let_in(&self, nodes: &[&NodeSeen]) -> anyhow::Result<BTreeMap<String, String>> {
-        self.cluster.let_in(nodes).await
-    }
-
-    async fn add_token(&self, token: &Token) -> anyhow::Result<()> {
+    async fn change(&self, change: ClusterChange<'_>) -> anyhow::Result<()> {
         self.may().await?;
-        self.cluster.add_token(token).await
-    }
-
-    async fn remove_token(&self, id: &str) -> anyhow::Result<()> {
-        self.may().await?;
-        self.cluster.remove_token(id).await
-    }
-
-    async fn cordon(&self, node: &NodeSeen) -> anyhow::Result<()> {
-        self.may().await?;
-        self.cluster.cordon(node).await
+        self.cluster.change(change).await
     }
 
     async fn evict(&self, pod: &PodSeen) -> anyhow::Result<Evicted> {
         self.may().await?;
         self.cluster.evict(pod).await
-    }
-
-    async fn delete_node(&self, node: &NodeSeen) -> anyhow::Result<()> {
-        self.may().await?;
-        self.cluster.delete_node(node).await
-    }
-
-    async fn release_name(&self, name: &str) -> anyhow::Result<()> {
-        self.may().await?;
-        self.cluster.release_name(name).await
     }
 }

@@ -48,7 +48,7 @@ mod tests;
 pub use action::Action;
 pub use ca_hash::ca_hash;
 pub use changes::Changes;
-pub use cluster::{Cluster, Evicted, NodeSeen, PodSeen};
+pub use cluster::{Cluster, ClusterChange, Evicted, NodeSeen, PodSeen};
 pub use decide::{Next, next};
 pub use discards::Discards;
 pub use goal::Goal;

@@ -170,9 +170,6 @@ pub(super) fn retry_seconds(failed_joins: u32) -> u64 {
 
 impl Pool {
     /// Refuses settings that can never be reached.
-    ///
-    /// # Errors
-    /// In one sentence.
     pub fn check(&self) -> anyhow::Result<()> {
         let Rollout { max_surge, max_unavailable, join_seconds, .. } = self.rollout;
         ensure!(

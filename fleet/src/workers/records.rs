@@ -199,9 +199,6 @@ impl<'a> Records<'a> {
 }
 
 /// The records of a file of the journals, in order, as it is given to a store.
-///
-/// # Errors
-/// If it is no such file.
 pub fn noted(text: &str) -> anyhow::Result<Vec<Record>> {
     let lines = whole(text)?.context("it was cut")?;
     lines.lines().map(|line| record(line).context("understanding a worker's journal")).collect()
@@ -212,9 +209,6 @@ fn line(record: &Record) -> anyhow::Result<String> {
 }
 
 /// The record of the store's pool. `None` if there is no pool.
-///
-/// # Errors
-/// If the store cannot be read, or its record is damaged.
 pub async fn read(store: &dyn Store) -> anyhow::Result<Option<PoolRecord>> {
     let mut made = 0;
     for number in sorted(store).await.context("looking for the workers' journals")?.into_iter().rev() {
@@ -346,7 +340,6 @@ async fn begun(
     Ok(Some(kept))
 }
 
-/// The record of a line.
 fn record(line: &str) -> anyhow::Result<Record> {
     let record = serde_json::from_str(line)?;
     let is_part = matches!(&record, Record::Machine { machine } if !machine.is_whole());

@@ -72,9 +72,6 @@ impl Workers<'_> {
     }
 
     /// The status of the workers of this record. Changes nothing.
-    ///
-    /// # Errors
-    /// If this command must stop.
     pub async fn status_of(&self, kept: &PoolRecord) -> anyhow::Result<WorkersStatus> {
         match look(self, kept).await {
             Ok(seen) => Ok(WorkersStatus::of(kept, Ok(&seen))),

@@ -12,9 +12,6 @@ use crate::engine::Reason;
 use crate::nodes::{Client, Method};
 
 /// The minor version of a cluster's API servers.
-///
-/// # Errors
-/// If the API does not answer, or its servers have several minor versions.
 pub async fn cluster_minor(client: &Client) -> anyhow::Result<Minor> {
     let answer = client.ask_api(Method::GET, "/version", None).await.context("asking for the cluster's version")?;
     let said: Value = answer.json()?;

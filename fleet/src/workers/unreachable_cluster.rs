@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use async_trait::async_trait;
-
-use super::cluster::{Cluster, Evicted, NodeSeen, PodSeen};
-use super::token::Token;
+use super::cluster::{Cluster, ClusterChange, Evicted, NodeSeen, PodSeen};
 
 /// Why it cannot be asked: the error of each request.
 #[derive(Clone, Debug)]
@@ -17,49 +14,14 @@ impl UnreachableCluster {
     }
 }
 
-#[async_trait]
-impl Cluster for UnreachableCluster {
-    async fn nodes(&self) -> anyhow::Result<Vec<NodeSeen>> {
-        self.answer()
-    }
-
-    async fn pods(&self, _: &str) -> anyhow::Result<Vec<PodSeen>> {
-        self.answer()
-    }
-
-    async fn local_claims(&self, _: &[String]) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
-        self.answer()
-    }
-
-    async fn announced(&self, _: &str) -> anyhow::Result<Vec<String>> {
-        self.answer()
-    }
-
-    async fn let_in(&self, _: &[&NodeSeen]) -> anyhow::Result<BTreeMap<String, String>> {
-        self.answer()
-    }
-
-    async fn add_token(&self, _: &Token) -> anyhow::Result<()> {
-        self.answer()
-    }
-
-    async fn remove_token(&self, _: &str) -> anyhow::Result<()> {
-        self.answer()
-    }
-
-    async fn cordon(&self, _: &NodeSeen) -> anyhow::Result<()> {
-        self.answer()
-    }
-
-    async fn evict(&self, _: &PodSeen) -> anyhow::Result<Evicted> {
-        self.answer()
-    }
-
-    async fn delete_node(&self, _: &NodeSeen) -> anyhow::Result<()> {
-        self.answer()
-    }
-
-    async fn release_name(&self, _: &str) -> anyhow::Result<()> {
-        self.answer()
+delegate! {
+    impl Cluster for UnreachableCluster = answer {
+        nodes() -> anyhow::Result<Vec<NodeSeen>>;
+        pods(&str) -> anyhow::Result<Vec<PodSeen>>;
+        local_claims(&[String]) -> anyhow::Result<BTreeMap<String, Vec<String>>>;
+        announced(&str) -> anyhow::Result<Vec<String>>;
+        let_in(&[&NodeSeen]) -> anyhow::Result<BTreeMap<String, String>>;
+        change(ClusterChange<'_>) -> anyhow::Result<()>;
+        evict(&PodSeen) -> anyhow::Result<Evicted>;
     }
 }

@@ -172,7 +172,7 @@ fn build(arguments: Build) -> Result<()> {
         .map(|(stage, time, cached)| json!({ "stage": stage, "seconds": time.as_secs_f64(), "cached": cached }))
         .collect();
     let report = json!({ "ova": made.ova, "size": made.size, "disk": made.disk, "stages": stages });
-    arguments.output.result(&report, || format!("{} ({} MiB)", made.ova.display(), made.size >> 20))
+    arguments.output.result(&report, || format!("{} ({} MiB)", made.ova.display(), made.size >> 20)).map(drop)
 }
 
 fn signer(arguments: &Build) -> Result<Option<Signer>> {
@@ -193,7 +193,7 @@ fn lock(arguments: Lock) -> Result<()> {
         locks.push(json!({ "lock": path, "packages": packages, "changes": changes }));
     }
     progress.finish();
-    arguments.output.result(&json!({ "locks": locks }), || lines.join("\n"))
+    arguments.output.result(&json!({ "locks": locks }), || lines.join("\n")).map(drop)
 }
 
 fn tools(sources: Sources) -> Result<()> {

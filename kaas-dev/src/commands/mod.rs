@@ -49,10 +49,6 @@ pub fn program() -> clap::Command {
     with_names(Arguments::command())
 }
 
-/// Runs a command.
-///
-/// # Errors
-/// As the command.
 pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     let done = |()| ExitCode::SUCCESS;
     match command {

@@ -14,7 +14,6 @@ use kaas::commands::{Arguments, leaves};
 use kaas::say;
 use vsphere::{On, PRIVILEGES, Privilege, WISHED};
 
-/// The options of `kaas-dev reference`.
 #[derive(Args)]
 pub struct Reference {
     /// Instead, renew the tables in the pages of this directory, between `<!-- NAME:begin -->` and `<!-- NAME:end -->`

@@ -18,7 +18,6 @@ use crate::control::ControlClusterArgs;
 use crate::output::{Output, warn};
 use crate::work::duration;
 
-/// The options of `kaas control backup`.
 #[derive(Args)]
 pub struct Backup {
     /// Address of a control-plane node. Not the virtual IP: the node behind it may change

@@ -9,7 +9,6 @@ use clap_complete::env::{CompleteEnv, Shells};
 /// The variable in which the script names its shell.
 const VARIABLE: &str = "KAAS_COMPLETE";
 
-/// The options of `kaas completion`.
 #[derive(Args)]
 pub struct Completion {
     /// Shell. For bash, write the output to /etc/bash_completion.d/kaas

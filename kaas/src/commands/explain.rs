@@ -1,5 +1,7 @@
 //! `kaas explain`: the meaning of each code, and the usual remedy. The tables of the code are the source.
 
+use std::process::ExitCode;
+
 use anyhow::bail;
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
@@ -13,7 +15,6 @@ use crate::control::{Cell, table};
 use crate::output::Output;
 use crate::styled::Text;
 
-/// The options of `kaas explain`.
 #[derive(Args)]
 pub struct Explain {
     /// Code of a finding, a refusal or a reason, such as disk.foreign or LoginRefused. Without it, all codes are listed
@@ -48,7 +49,7 @@ struct Explanation {
 }
 
 /// Explains one code, or lists all.
-pub fn run(arguments: &Explain) -> anyhow::Result<()> {
+pub fn run(arguments: &Explain) -> anyhow::Result<ExitCode> {
     let mut found = Explanations { codes: explanations() };
     let Some(code) = &arguments.code else {
         return arguments.output.result(&found, || list(&found.codes));

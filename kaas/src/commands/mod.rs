@@ -114,10 +114,6 @@ pub fn leaves(program: &clap::Command) -> Vec<(String, &clap::Command)> {
     found
 }
 
-/// Runs a command.
-///
-/// # Errors
-/// As the command.
 pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     let done = |()| ExitCode::SUCCESS;
     match command {
@@ -128,10 +124,10 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Tenant(command) => tenant::run(&command),
         Command::Image(command) => image::run(&command),
         Command::Ova(command) => ova::run(command).map(done),
-        Command::RecoveryKey(command) => recovery_key::run(&command).map(done),
+        Command::RecoveryKey(command) => recovery_key::run(&command),
         Command::Support(arguments) => support::run(&arguments),
-        Command::Explain(arguments) => explain::run(&arguments).map(done),
-        Command::Version(arguments) => version::run(&arguments).map(done),
+        Command::Explain(arguments) => explain::run(&arguments),
+        Command::Version(arguments) => version::run(&arguments),
         Command::Completion(arguments) => completion::run(&arguments, &program()).map(done),
     }
 }

@@ -152,7 +152,7 @@ fn inspect(path: &Path, output: Output) -> Result<()> {
     let report = archive.inspect()?;
     let facts = facts(&archive, &report);
     let values = serde_json::to_value(&facts)?;
-    output.result(&facts, || text(&values))
+    output.result(&facts, || text(&values)).map(drop)
 }
 
 fn warnings(warnings: &[Warning]) -> Vec<WarningFacts<'_>> {
@@ -320,11 +320,11 @@ fn pack(raw: &Path, vmdk: PathBuf, output: Output) -> Result<()> {
     let vmdk::WrittenDisk { capacity, populated, size } =
         vmdk::from_raw(raw, &vmdk, &vmdk::Options::default(), &mut |_| {})?;
     let disk = ConvertedDisk { path: vmdk, capacity, populated, size: Some(size) };
-    output.result(&disk, || disk.text())
+    output.result(&disk, || disk.text()).map(drop)
 }
 
 fn unpack(vmdk: &Path, raw: PathBuf, output: Output) -> Result<()> {
     let contents = vmdk::to_raw(vmdk, &raw).with_context(|| format!("unpacking {}", vmdk.display()))?;
     let disk = ConvertedDisk { path: raw, capacity: contents.capacity, populated: contents.populated, size: None };
-    output.result(&disk, || disk.text())
+    output.result(&disk, || disk.text()).map(drop)
 }

@@ -9,8 +9,6 @@ use std::time::SystemTime;
 use anyhow::{bail, ensure};
 use clap::{Args, Subcommand};
 use controller::objects::{GROUP, VERSION};
-use schemars::JsonSchema;
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::cluster::{Wait, require_cluster};
@@ -19,7 +17,7 @@ use crate::control::{
     Cell, Change, Control, DryRunReport, Look, NamespaceArgs, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter,
     age, candidates, lines, name, read, table, text,
 };
-use crate::output::{Output, number_of, objects};
+use crate::output::{Output, number_of};
 use crate::styled::Text;
 
 /// Commands on pools of workers.
@@ -39,7 +37,6 @@ pub enum Pool {
     Delete(Delete),
 }
 
-/// The options of `create`.
 #[derive(Args)]
 pub struct Create {
     /// Name of the pool, unless `--file` is given. It begins with the name of the cluster and a dash
@@ -75,7 +72,6 @@ pub struct Create {
     until: WaitArgs,
 }
 
-/// The options of `list`.
 #[derive(Args)]
 pub struct List {
     /// Only list the pools of this cluster
@@ -90,7 +86,6 @@ pub struct List {
     within: NamespaceArgs,
 }
 
-/// The options of `scale`.
 #[derive(Args)]
 pub struct Scale {
     /// Name of the pool
@@ -115,7 +110,6 @@ pub struct Scale {
     until: WaitArgs,
 }
 
-/// The options of `delete`.
 #[derive(Args)]
 pub struct Delete {
     /// Name of the pool
@@ -138,7 +132,7 @@ pub struct Delete {
 pub fn run(command: &Pool) -> anyhow::Result<ExitCode> {
     match command {
         Pool::Create(arguments) => create(arguments),
-        Pool::List(arguments) => list(arguments).map(|()| ExitCode::SUCCESS),
+        Pool::List(arguments) => list(arguments),
         Pool::Scale(arguments) => scale(arguments),
         Pool::Delete(arguments) => delete(arguments),
     }
@@ -178,7 +172,7 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     }
     if *dry_run {
         let text = || format!("the API server accepts the pool {name} of {workers}");
-        return until.output.objects(&[&object], text).map(|()| ExitCode::SUCCESS);
+        return until.output.objects(&[&object], text);
     }
     let taken = format!("the pool {name} of {workers} is requested");
     Wait { control: &control, namespace, name: cluster, until, follows: false }
@@ -220,20 +214,13 @@ impl Create {
     }
 }
 
-/// The output of `list`.
-#[derive(Serialize, JsonSchema)]
-pub struct Pools<'a> {
-    #[schemars(schema_with = "objects")]
-    pools: &'a [Value],
-}
-
-fn list(arguments: &List) -> anyhow::Result<()> {
+fn list(arguments: &List) -> anyhow::Result<ExitCode> {
     let List { cluster, all_namespaces, output, within } = arguments;
     let (control, namespace) = within.open()?;
     let namespace = (!all_namespaces).then_some(namespace.as_str());
     let mut pools = control.list(ResourcePath { plural: "nodepools", namespace })?;
     pools.retain(|pool| cluster.as_deref().is_none_or(|cluster| text(pool, "/spec/clusterRef/name") == cluster));
-    output.result(&Pools { pools: &pools }, || listed(&pools, SystemTime::now()))
+    output.result(&json!({"pools": pools}), || listed(&pools, SystemTime::now()))
 }
 
 /// Pools, one a line, with the columns that kubectl shows.

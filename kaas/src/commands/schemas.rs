@@ -9,14 +9,13 @@ use fleet::control_plane::DeployStatus;
 use fleet::upgrade::{AbandonedUnread, KubernetesPlan, Plan, Preview, UnreadPreview, UpgradeStatus};
 use fleet::vcenter::probe::Report;
 use schemars::generate::SchemaSettings;
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use super::control::deployment;
-use super::{backup, cluster, explain, image, ova, pool, provider, recovery_key, support, tenant, upgrade, version};
+use super::{backup, cluster, explain, ova, recovery_key, support, upgrade, version};
 use crate::control::{DryRunReport, WaitReport};
-use crate::output::{ObjectList, object};
+use crate::output::{ObjectList, object, objects};
 
-/// The schema of an output.
 pub struct OutputSchema {
     /// Name of the file, without its extension.
     pub name: &'static str,
@@ -30,7 +29,7 @@ pub struct OutputSchema {
 pub fn schemas() -> Vec<OutputSchema> {
     vec![
         of::<cluster::ClusterWithPools<'_>>("cluster", &["cluster get NAME"]),
-        of::<cluster::Clusters<'_>>("cluster-list", &["cluster get"]),
+        list("cluster-list", &["cluster get"], "Clusters", "clusters"),
         of::<cluster::ObjectTree>("cluster-tree", &["cluster describe"]),
         of::<upgrade::AdoptedVms>("control-adopt", &["control adopt", "control adopt --dry-run"]),
         of::<backup::PulledSnapshot>("control-backup", &["control backup"]),
@@ -58,7 +57,7 @@ pub fn schemas() -> Vec<OutputSchema> {
         of::<Node>("endpoint-node", &[]),
         of::<Rejection>("endpoint-rejection", &[]),
         of::<explain::Explanations>("explain", &["explain", "explain CODE"]),
-        of::<image::Images<'_>>("image-list", &["image list"]),
+        list("image-list", &["image list"], "Images", "images"),
         of::<cluster::WrittenKubeconfig>("kubeconfig", &["cluster kubeconfig", "control kubeconfig"]),
         of::<ObjectList<'_>>(
             "object-list",
@@ -73,19 +72,19 @@ pub fn schemas() -> Vec<OutputSchema> {
         of::<ova::ConvertedDisk>("ova-disk", &["ova pack", "ova unpack"]),
         of::<ova::Facts<'_>>("ova-inspect", &["ova inspect"]),
         of::<ova::VerifiedOva<'_>>("ova-verify", &["ova verify"]),
-        of::<pool::Pools<'_>>("pool-list", &["pool list"]),
+        list("pool-list", &["pool list"], "Pools", "pools"),
         OutputSchema {
             name: "provider",
             commands: &["provider get NAME"],
             schema: object(&mut SchemaGenerator::default()),
         },
-        of::<provider::Providers<'_>>("provider-list", &["provider get"]),
+        list("provider-list", &["provider get"], "Providers", "providers"),
         of::<Report>("provider-probe", &["provider probe"]),
         of::<recovery_key::NewKey>("recovery-key-new", &["recovery-key new"]),
         of::<recovery_key::OpenedKeys>("recovery-key-open", &["recovery-key open"]),
         of::<support::Report>("support", &["support"]),
         OutputSchema { name: "tenant", commands: &["tenant get"], schema: object(&mut SchemaGenerator::default()) },
-        of::<tenant::Tenants<'_>>("tenant-list", &["tenant list"]),
+        list("tenant-list", &["tenant list"], "Tenants", "tenants"),
         of::<AbandonedUnread>("upgrade-abandoned-unread", &["control upgrade abandon"]),
         of::<upgrade::UpgradedKubernetes>("upgrade-kubernetes", &["control upgrade kubernetes"]),
         of::<KubernetesPlan>("upgrade-kubernetes-plan", &["control upgrade kubernetes --dry-run"]),
@@ -137,6 +136,20 @@ pub fn schemas() -> Vec<OutputSchema> {
 fn of<T: JsonSchema>(name: &'static str, commands: &'static [&'static str]) -> OutputSchema {
     let generator = SchemaSettings::default().for_serialize().into_generator();
     OutputSchema { name, commands, schema: generator.into_root_schema_for::<T>() }
+}
+
+/// Objects of one kind, as the list `key` of one object.
+fn list(name: &'static str, commands: &'static [&'static str], title: &str, key: &str) -> OutputSchema {
+    let command = if commands[0].ends_with(" list") { "`list`" } else { "`get` without a name" };
+    let schema = json_schema!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": title,
+        "description": format!("The output of {command}."),
+        "type": "object",
+        "properties": {key: objects(&mut SchemaGenerator::default())},
+        "required": [key],
+    });
+    OutputSchema { name, commands, schema }
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! `kaas version`: the versions of this program and of the objects that it writes.
 
+use std::process::ExitCode;
+
 use clap::Args;
 use controller::objects::{GROUP, VERSION};
 use schemars::JsonSchema;
@@ -7,7 +9,6 @@ use serde::Serialize;
 
 use crate::output::Output;
 
-/// The options of `kaas version`.
 #[derive(Args)]
 pub struct Version {
     #[command(flatten)]
@@ -23,7 +24,7 @@ pub struct Versions {
     objects: String,
 }
 
-pub fn run(arguments: &Version) -> anyhow::Result<()> {
+pub fn run(arguments: &Version) -> anyhow::Result<ExitCode> {
     let versions = Versions::current();
     arguments.output.result(&versions, || versions.text())
 }

@@ -57,7 +57,8 @@ impl fmt::Display for ResourcePath<'_> {
     }
 }
 
-/// A rejected request. Nothing was changed. The same request would be rejected again.
+/// A rejected request. Nothing was changed. The same request would be rejected again. After any other error of a write its result
+/// is unknown.
 #[derive(Debug)]
 pub struct Rejected(String);
 
@@ -84,9 +85,6 @@ pub struct Control {
 
 impl Control {
     /// The control cluster of a context. Sends nothing yet.
-    ///
-    /// # Errors
-    /// The credentials are not a certificate and its key.
     pub fn of(selected: &SelectedContext) -> anyhow::Result<Self> {
         let client = Client::of_credentials(&selected.credentials)?;
         let place = place(selected.credentials.server(), selected.name.as_deref());
@@ -110,9 +108,6 @@ impl Control {
     }
 
     /// An object. `None` if it does not exist.
-    ///
-    /// # Errors
-    /// The cluster does not answer, rejects the request, or does not know the kind.
     pub fn get(&self, of: ResourcePath<'_>, name: &str) -> anyhow::Result<Option<Value>> {
         let attempt = || format!("asking for {name} of {of}");
         let answer = self.ask(Method::GET, &format!("{}/{name}", of.path()), None).with_context(attempt)?;
@@ -123,17 +118,11 @@ impl Control {
     }
 
     /// All objects of a kind, in the API server's order.
-    ///
-    /// # Errors
-    /// As of [`Self::get`].
     pub fn list(&self, of: ResourcePath<'_>) -> anyhow::Result<Vec<Value>> {
         self.list_at(&of.path()).with_context(|| format!("asking for all {of}"))
     }
 
     /// All objects of the list at a path such as `/api/v1/nodes`, in the API server's order.
-    ///
-    /// # Errors
-    /// As of [`Self::get`].
     pub fn list_at(&self, path: &str) -> anyhow::Result<Vec<Value>> {
         let mut all = Vec::new();
         self.list_into(path, usize::MAX, &mut all).map(|()| all)
@@ -141,17 +130,11 @@ impl Control {
 
     /// As [`Self::list_at`], for a list that may be large. Adds each page to `all`, until the answers have `budget` bytes. After an
     /// error, `all` has the pages before it.
-    ///
-    /// # Errors
-    /// As of [`Self::get`], or the list is larger.
     pub fn list_into(&self, path: &str, budget: usize, all: &mut Vec<Value>) -> anyhow::Result<()> {
         read_pages(budget, all, |from| self.ask(Method::GET, &format!("{path}?limit={PAGE}{from}"), None))
     }
 
     /// The text at a path, such as a pod's log.
-    ///
-    /// # Errors
-    /// As of [`Self::get`].
     pub fn text_at(&self, path: &str) -> anyhow::Result<String> {
         let answer = self.ask(Method::GET, path, None)?;
         accepted(&answer)?;
@@ -159,9 +142,6 @@ impl Control {
     }
 
     /// The status document of the agent on a node, at the address of its endpoint.
-    ///
-    /// # Errors
-    /// The node cannot be reached or trusted, or denies the credentials.
     pub fn node_status(&self, node: SocketAddrV4) -> anyhow::Result<Value> {
         let answer = self.wait(self.client.node_status(node))?;
         ensure!(answer.status == 200, "the node answers {}: {}", answer.status, answer.words());
@@ -169,18 +149,12 @@ impl Control {
     }
 
     /// Asks for the API server's version, and accepts each answer.
-    ///
-    /// # Errors
-    /// The API server cannot be reached or trusted.
     pub fn reach(&self) -> anyhow::Result<()> {
         self.ask(Method::GET, "/version", None).map(drop)
     }
 
     /// Creates an object, or changes the given fields of an existing one. With `dry_run` the API server only checks it. A field that
     /// another manager has set to another value is a conflict.
-    ///
-    /// # Errors
-    /// [`Rejected`]. After any other error the result is unknown.
     pub fn apply(&self, of: ResourcePath<'_>, object: &Value, dry_run: bool) -> anyhow::Result<Value> {
         understood(&self.applied(of, object, dry_run, false)?).with_context(|| attempt_of(of, object))
     }
@@ -188,9 +162,6 @@ impl Control {
     /// As [`Self::apply`], and overrides fields that [`Self::patch`] has set: the API server counts these as another owner of the same
     /// name. Another operator may have set them, so `may` checks each such change first. Fields of other managers are not changed,
     /// and no field that has changed since the check.
-    ///
-    /// # Errors
-    /// As [`Self::apply`], or an error of `may`.
     pub fn apply_again(
         &self,
         of: ResourcePath<'_>,
@@ -220,9 +191,6 @@ impl Control {
     }
 
     /// Sets fields of an object's status.
-    ///
-    /// # Errors
-    /// [`Rejected`]. After any other error the result is unknown.
     pub fn apply_status(&self, of: ResourcePath<'_>, object: &Value) -> anyhow::Result<Value> {
         let name = object["metadata"]["name"].as_str().context("an object without a name")?;
         let path = format!("{}/{name}/status?fieldManager={MANAGER}&fieldValidation=Strict", of.path());
@@ -233,9 +201,6 @@ impl Control {
 
     /// Changes a part of an object, or of its subresource `below`, such as `/scale` (RFC 7386). With `dry_run` the API server only
     /// checks it.
-    ///
-    /// # Errors
-    /// [`Rejected`]. After any other error the result is unknown.
     pub fn patch(
         &self,
         of: ResourcePath<'_>,
@@ -253,9 +218,6 @@ impl Control {
 
     /// Deletes the object with this UID. It exists until its finalizers are removed. A missing object is no error. With `dry_run`
     /// the API server only checks it.
-    ///
-    /// # Errors
-    /// [`Rejected`]. After any other error the result is unknown.
     pub fn delete(&self, of: ResourcePath<'_>, name: &str, uid: &str, dry_run: bool) -> anyhow::Result<()> {
         let attempt = || format!("deleting {name} of {of}");
         let path = format!("{}/{name}{}", of.path(), if dry_run { "?dryRun=All" } else { "" });

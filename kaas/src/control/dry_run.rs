@@ -61,8 +61,7 @@ impl DryRunReport {
 
     /// Writes them as the command's result.
     pub fn report(&self, output: Output) -> anyhow::Result<ExitCode> {
-        output.result(self, || self.text())?;
-        Ok(ExitCode::SUCCESS)
+        output.result(self, || self.text())
     }
 
     fn text(&self) -> String {

@@ -12,7 +12,6 @@ use super::Control;
 use super::prompt::{candidates, option};
 use crate::output::is_shell_word;
 
-/// The control cluster.
 #[derive(Args)]
 pub struct ControlClusterArgs {
     /// Kubeconfig of the control cluster. Default: the files that the variable KUBECONFIG lists, otherwise ~/.kube/config

@@ -36,7 +36,6 @@ impl Condition<'_> {
         R::find(self.about, self.reason)
     }
 
-    /// Whether it has one of these reasons.
     pub fn is_one<R: Reason>(&self, reasons: &[R]) -> bool {
         reasons.iter().any(|reason| reason.condition() == self.about && reason.word() == self.reason)
     }

@@ -52,9 +52,6 @@ impl<'a> ObservedCluster<'a> {
 
     /// Whether an image can replace the current one, according to objects. `fleet` checks nodes and their VMs afterwards, before
     /// any change.
-    ///
-    /// # Errors
-    /// Why it cannot.
     fn follows(&self, image: &NodeImage, named: bool, current: &str) -> Result<(), Obstacle> {
         use TenantClusterReason::{ImageUnsuitable, PreflightNotKnown};
         let spec = &self.cluster.spec;

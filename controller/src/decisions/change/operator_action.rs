@@ -21,9 +21,6 @@ pub fn asked(operation: &Operation) -> Option<&str> {
 }
 
 /// The parsed request on an Operation, if there is one.
-///
-/// # Errors
-/// The word is unknown.
 pub(super) fn word(operation: &Operation) -> Option<Result<OperatorAction, String>> {
     let text = asked(operation)?;
     Some(match text {
@@ -62,9 +59,6 @@ pub(super) fn has_asked(name: String, word: OperatorAction, swapping: &SwapProgr
 }
 
 /// The request for `fleet` that follows from an accepted one.
-///
-/// # Errors
-/// Why the swap no longer allows it.
 fn permits(word: OperatorAction, swapping: &SwapProgress) -> Result<Request, String> {
     let refused = |words: &str| Err(words.to_owned());
     match (word, &swapping.stage, swapping.direction) {

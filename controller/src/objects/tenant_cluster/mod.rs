@@ -49,11 +49,7 @@ use super::site::Site;
         "!has(oldSelf.status) || !has(oldSelf.status.deployment) || (has(self.status) && has(self.status.deployment))",
         "status.deployment stays as long as the cluster: deletion needs it"
     ),
-    printcolumn(
-        name = "Ready",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
-    ),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
     printcolumn(name = "Version", type_ = "string", json_path = ".status.version"),
     printcolumn(name = "Image", type_ = "string", json_path = ".status.resolved.image"),
     printcolumn(
@@ -70,11 +66,7 @@ use super::site::Site;
     ),
     printcolumn(name = "Nodes", type_ = "integer", json_path = ".status.nodes.ready", description = "Workers that are Ready"),
     printcolumn(name = "Operation", type_ = "string", json_path = ".status.operation"),
-    printcolumn(
-        name = "Reason",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].reason"
-    ),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
     printcolumn(name = "Endpoint", type_ = "string", json_path = ".status.resolved.endpoint", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     selectable = ".spec.providerRef.name"

@@ -17,9 +17,6 @@ pub struct Credentials {
 }
 
 /// Reads the current credentials.
-///
-/// # Errors
-/// The Secret does not exist, or lacks a key.
 pub async fn credentials(objects: &dyn Objects, provider: &ProviderSpec) -> Result<Credentials, UnavailableReason> {
     let name = &provider.credentials_ref.name;
     let secret = kinds::find::<Secret>(objects, Some(SYSTEM), name).await.map_err(UnavailableReason::NotKnown)?;

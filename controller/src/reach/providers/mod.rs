@@ -99,9 +99,6 @@ impl vsphere::Fence for InTerm<'_> {
 }
 
 /// The vSphere part of a Provider.
-///
-/// # Errors
-/// This version does not know the Provider's type.
 pub fn vsphere(provider: &Provider) -> Result<&VSphere, Unavailable> {
     provider.spec.vsphere.as_ref().ok_or_else(|| UnavailableReason::Unknown.of(&provider.name_any()))
 }
@@ -230,9 +227,6 @@ impl Providers {
     }
 
     /// The hypervisor that imports the images which the clusters of a Provider share. It has no VMs.
-    ///
-    /// # Errors
-    /// The Provider does not answer, or lacks a part of the place.
     pub async fn images(&self, provider: &Provider) -> Result<VcenterHypervisor, Unavailable> {
         let name = provider.name_any();
         let described = vsphere(provider)?;
@@ -248,9 +242,6 @@ impl Providers {
 
     /// The hypervisor of one cluster. Its VMs are in a separate folder below the Provider's. With `make`, the folder is created
     /// if it is missing. Otherwise the Provider's folder is used instead.
-    ///
-    /// # Errors
-    /// The Provider does not answer, or lacks a part of the place.
     pub async fn hypervisor(
         &self,
         provider: &Provider,

@@ -3,55 +3,34 @@
 
 use std::collections::BTreeMap;
 
-use async_trait::async_trait;
-use fleet::workers::{Cluster, Evicted, NodeSeen, PodSeen, Token};
+use fleet::workers::{Cluster, ClusterChange, Evicted, NodeSeen, PodSeen};
 
 /// A cluster that is deleted as a whole.
 pub(super) struct DeletedCluster;
 
-#[async_trait]
-impl Cluster for DeletedCluster {
-    async fn nodes(&self) -> anyhow::Result<Vec<NodeSeen>> {
-        Ok(Vec::new())
+impl DeletedCluster {
+    fn nothing<T: Default>(&self) -> anyhow::Result<T> {
+        Ok(T::default())
+    }
+}
+
+fleet::delegate! {
+    impl Cluster for DeletedCluster = nothing {
+        nodes() -> anyhow::Result<Vec<NodeSeen>>;
+        pods(&str) -> anyhow::Result<Vec<PodSeen>>;
+        local_claims(&[String]) -> anyhow::Result<BTreeMap<String, Vec<String>>>;
+        announced(&str) -> anyhow::Result<Vec<String>>;
+        let_in(&[&NodeSeen]) -> anyhow::Result<BTreeMap<String, String>>;
     }
 
-    async fn pods(&self, _: &str) -> anyhow::Result<Vec<PodSeen>> {
-        Ok(Vec::new())
-    }
-
-    async fn local_claims(&self, _: &[String]) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
-        Ok(BTreeMap::new())
-    }
-
-    async fn announced(&self, _: &str) -> anyhow::Result<Vec<String>> {
-        Ok(Vec::new())
-    }
-
-    async fn let_in(&self, _: &[&NodeSeen]) -> anyhow::Result<BTreeMap<String, String>> {
-        Ok(BTreeMap::new())
-    }
-
-    async fn add_token(&self, _: &Token) -> anyhow::Result<()> {
-        anyhow::bail!("the cluster is being deleted: no worker can join it")
-    }
-
-    async fn remove_token(&self, _: &str) -> anyhow::Result<()> {
-        Ok(())
-    }
-
-    async fn cordon(&self, _: &NodeSeen) -> anyhow::Result<()> {
-        Ok(())
+    async fn change(&self, change: ClusterChange<'_>) -> anyhow::Result<()> {
+        match change {
+            ClusterChange::AddToken(_) => anyhow::bail!("the cluster is being deleted: no worker can join it"),
+            _ => Ok(()),
+        }
     }
 
     async fn evict(&self, _: &PodSeen) -> anyhow::Result<Evicted> {
         Ok(Evicted::Going)
-    }
-
-    async fn delete_node(&self, _: &NodeSeen) -> anyhow::Result<()> {
-        Ok(())
-    }
-
-    async fn release_name(&self, _: &str) -> anyhow::Result<()> {
-        Ok(())
     }
 }

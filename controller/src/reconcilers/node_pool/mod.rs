@@ -57,9 +57,6 @@ const WATCHING: Duration = Duration::from_secs(60);
 /// 2. A pool without workers that needs none calls the API server only. One that is being deleted is let go.
 /// 3. Report: if something blocks the pool, its status says so.
 /// 4. Plan and run: looks at the workers, and runs `fleet` if there is work (`PoolReconciler::go`).
-///
-/// # Errors
-/// A call failed.
 pub async fn reconcile(pool: Arc<NodePool>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     PoolReconciler(Reconciler::of(&context)).reconcile(&pool).await
 }

@@ -14,9 +14,6 @@ use crate::reconcilers::{tolerant, users};
 const KEPT: &str = "kaas.local/credentials";
 
 /// Adds the finalizer to the Secret of a Provider if clusters use it, and releases Secrets that are not needed.
-///
-/// # Errors
-/// A call to the API server failed.
 pub async fn keep(objects: &dyn Objects, provider: &Provider, is_used: bool) -> Result<(), ReconcileError> {
     let name = &provider.spec.credentials_ref.name;
     if is_used {
@@ -37,9 +34,6 @@ pub async fn keep(objects: &dyn Objects, provider: &Provider, is_used: bool) -> 
 }
 
 /// Releases the Secrets that no Provider with clusters names. `leaving` is a Provider that is being deleted.
-///
-/// # Errors
-/// A call to the API server failed.
 pub async fn release(objects: &dyn Objects, leaving: Option<&str>) -> Result<(), ReconcileError> {
     let kept =
         kinds::list::<Secret>(objects, Some(SYSTEM), Some((KEPT, "kept"))).await.attempting("listing Secrets")?;

@@ -20,9 +20,6 @@ use crate::reach::{Objects, kinds};
 const RENEWED: Duration = Duration::from_secs(60);
 
 /// Adds the finalizer and writes the status and the Catalogs. Removes the finalizer once no cluster is in the Tenant's namespaces.
-///
-/// # Errors
-/// A call to the API server failed.
 pub async fn reconcile(tenant: Arc<Tenant>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     let objects = &*context.objects;
     let is_leaving = tenant.metadata.deletion_timestamp.is_some();

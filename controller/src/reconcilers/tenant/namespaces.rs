@@ -15,9 +15,6 @@ const ADMINS: &str = "kaas-tenant-admins";
 const USERS: &str = "kaas-tenant-users";
 
 /// Writes the Catalog and the bindings in each namespace that a Tenant holds, and deletes the Catalogs in others.
-///
-/// # Errors
-/// A call to the API server failed.
 pub(super) async fn lay(
     objects: &dyn Objects,
     tenant: &Tenant,

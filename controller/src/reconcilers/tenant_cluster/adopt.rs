@@ -13,7 +13,7 @@ use contract::node::Node;
 use contract::swap::{Rejection, Stage};
 use fleet::control_plane::DeploymentRecord;
 use fleet::hypervisor::{PowerState, Vm};
-use fleet::upgrade::{Asked, Nodes};
+use fleet::upgrade::{Asked, NodeRequest, Nodes};
 use futures_util::future::join_all;
 use kube::ResourceExt;
 
@@ -197,10 +197,11 @@ impl UpgradeContext<'_> {
             let address = self.kept.node(name).with_context(|| format!("there is no node {name}"))?.address;
             // Changes use a current kubeconfig.
             Nodes::ready(&self.nodes).await?;
-            let asked = match swap.stage {
-                Stage::Taken => self.nodes.commit(address, swap.id).await,
-                _ => self.nodes.cancel_swap(address, swap.id).await,
+            let request = match swap.stage {
+                Stage::Taken => NodeRequest::Commit(swap.id),
+                _ => NodeRequest::CancelSwap(swap.id),
             };
+            let asked = self.nodes.request(address, request).await;
             match asked.with_context(|| format!("asking {name} to end its swap"))? {
                 Asked::Done => {}
                 Asked::Begun => bail!("{name} is ending its swap"),

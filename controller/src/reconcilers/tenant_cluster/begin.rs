@@ -169,9 +169,6 @@ impl Reconciler<'_> {
     }
 
     /// The VMs with the stamp of a cluster for which nothing was begun.
-    ///
-    /// # Errors
-    /// They cannot be listed.
     async fn there(&self, cluster: &TenantCluster, around: &References) -> Result<Vec<Vm>, Obstacle> {
         let Some(provider) = &around.provider else {
             let words = format!(

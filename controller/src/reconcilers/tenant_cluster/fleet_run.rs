@@ -98,9 +98,6 @@ impl Reconciler<'_> {
     }
 
     /// The result of a future. `None` after the limit.
-    ///
-    /// # Errors
-    /// The term is over.
     pub(super) async fn within<T>(
         &self,
         limit: Duration,

@@ -17,8 +17,7 @@ use super::upgrade::UpgradeContext;
 use super::{Reconciler, Round, STUCK, StepOutcome, WAITING};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
-    CLUSTER_FINALIZER, Change, Keys, KeysSeen, Obstacle, OperationPhase, joined, keys_secret, kubeconfig_secret,
-    misnamed_node,
+    CLUSTER_FINALIZER, Change, Keys, KeysSeen, Obstacle, joined, keys_secret, kubeconfig_secret, misnamed_node, with_lost,
 };
 use crate::objects::{Deployment, Machine, SYSTEM, TenantCluster, TenantClusterReason};
 use crate::reach::kinds;
@@ -118,7 +117,8 @@ impl Reconciler<'_> {
         if let Some(seen) = round.seen().await? {
             if !seen.looked {
                 // It is unknown whether VMs are newer than the record.
-                let (doing, adopts) = (OperationPhase::Provisioning(joined(&seen.waits)), waits_for_a_look(cluster));
+                let (doing, adopts) =
+                    ((TenantClusterReason::ControlPlaneChanges, joined(&seen.waits)), waits_for_a_look(cluster));
                 round.say(&seen, doing, adopts).await?;
                 return Ok(StepOutcome::RequeueAfter(WAITING));
             }
@@ -164,15 +164,16 @@ impl Round<'_> {
         // A renewal before this look may have failed: a run gives a kubeconfig, or says why none can be written.
         let is_due = self.access.is_due(&self.clock.time()) || self.wants_handed_over(cluster).await?;
         let mut decision = self.decide_change(&seen).await?;
-        let mut lost = misnamed_node(cluster, &seen).map(OperationPhase::NodeLostAwaitingOperator);
+        let misnamed = misnamed_node(cluster, &seen);
+        let mut lost = misnamed.map(|words| (TenantClusterReason::NodeLostAwaitingOperator, words));
         if newer.is_some() {
             match self.replace_lost(&seen).await? {
                 LostNodeResult::None => {}
-                LostNodeResult::Held(words) => lost = Some(OperationPhase::NodeLost(words).with_lost(lost)),
+                LostNodeResult::Held(words) => lost = Some(with_lost((TenantClusterReason::NodeLost, words), lost)),
                 LostNodeResult::Ran(after) => return Ok(after),
                 LostNodeResult::Says(doing) => {
                     decision.adopts = adopts;
-                    self.report(&seen, doing.with_lost(lost), &decision).await?;
+                    self.report(&seen, with_lost(doing, lost), &decision).await?;
                     return Ok(StepOutcome::RequeueAfter(WAITING));
                 }
             }
@@ -226,13 +227,13 @@ impl Round<'_> {
         let is_between = decision.is_open() && !decision.is_held_up();
         let stuck = seen.waits.iter().find(|wait| wait.lasting && !is_between).map(ToString::to_string);
         let doing = match (&decision.drifted, stuck) {
-            _ if cluster.spec.paused => OperationPhase::Paused,
-            (Some(words), Some(other)) => OperationPhase::Drifted(format!("{words}; {other}")),
-            (Some(words), None) => OperationPhase::Drifted(words.clone()),
-            (None, Some(words)) => OperationPhase::Blocked(words),
+            _ if cluster.spec.paused => (TenantClusterReason::Paused, String::new()),
+            (Some(words), Some(other)) => (TenantClusterReason::AdoptionRequired, format!("{words}; {other}")),
+            (Some(words), None) => (TenantClusterReason::AdoptionRequired, words.clone()),
+            (None, Some(words)) => (TenantClusterReason::Blocked, words),
             (None, None) => decision.doing(),
         };
-        self.report(&seen, doing.with_lost(lost), &decision).await?;
+        self.report(&seen, with_lost(doing, lost), &decision).await?;
         // An Operation is not resumed while VMs may be newer than its journal.
         if let Some(upgrade) = upgrade.filter(|_| newer.is_some() && decision.change.is_to_do()) {
             let swap = decision.swap.as_ref().map(|(_, swapping)| swapping.id);
@@ -255,7 +256,7 @@ impl Round<'_> {
         };
         let Some(seen) = self.seen().await? else { return Ok(StepOutcome::RequeueNow) };
         let adopts = waits_for(self.cluster, "its control-plane nodes cannot be asked without their key");
-        self.say(&seen, OperationPhase::Blocked(words), adopts).await?;
+        self.say(&seen, (TenantClusterReason::Blocked, words), adopts).await?;
         Ok(StepOutcome::RequeueAfter(STUCK))
     }
 
@@ -277,14 +278,16 @@ impl Round<'_> {
             }
         };
         let (doing, rest) = match &arrived {
-            RunOutcome::Up(kubeconfig) if self.hand_over(&noted, kubeconfig).await? => (OperationPhase::Idle, WATCHING),
+            RunOutcome::Up(kubeconfig) if self.hand_over(&noted, kubeconfig).await? => {
+                ((TenantClusterReason::Idle, String::new()), WATCHING)
+            }
             RunOutcome::Up(_) => {
                 let name = kubeconfig_secret(&noted.name_any());
                 let words = format!("there is a Secret {name} that was not made for this cluster: remove it");
-                (OperationPhase::Blocked(words), STUCK)
+                ((TenantClusterReason::Blocked, words), STUCK)
             }
-            RunOutcome::Paused(waits) => (OperationPhase::Provisioning(joined(waits)), WAITING),
-            RunOutcome::Stopped(waits) => (OperationPhase::Blocked(joined(waits)), STUCK),
+            RunOutcome::Paused(waits) => ((TenantClusterReason::ControlPlaneChanges, joined(waits)), WAITING),
+            RunOutcome::Stopped(waits) => ((TenantClusterReason::Blocked, joined(waits)), STUCK),
             RunOutcome::Cancelled | RunOutcome::Gone => return Ok(StepOutcome::RequeueNow),
         };
         round.say(&seen, doing, adopts).await?;

@@ -74,9 +74,6 @@ const WAITING: Duration = Duration::from_secs(15);
 const STUCK: Duration = Duration::from_secs(60);
 
 /// Brings a cluster towards its spec, as far as possible now.
-///
-/// # Errors
-/// A call failed, or [`STEPS`] were not enough.
 pub async fn reconcile(cluster: Arc<TenantCluster>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     Reconciler::of(&context).reconcile(&cluster).await
 }

@@ -8,17 +8,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
-use async_trait::async_trait;
 use contract::deployer::{Fingerprint, Fingerprints, PrivateKey};
-use contract::kubernetes_upgrade;
 use contract::node::Node;
+use contract::ports;
 use contract::replacement::ReplacementGrant;
-use contract::{ports, swap};
 use fleet::control_plane::{DeploymentRecord, Guests, Node as BegunNode};
 use fleet::hypervisor::{PowerState, Vm};
 use fleet::lease::SpaceQuota;
 use fleet::nodes::Credentials;
-use fleet::upgrade::{Asked, Nodes};
+use fleet::upgrade::{Asked, NodeRequest, Nodes};
 use fleet::workers::NodeSeen;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
@@ -75,8 +73,13 @@ impl OwnGuests<'_> {
     }
 }
 
-#[async_trait]
-impl Guests for OwnGuests<'_> {
+fleet::delegate! {
+    impl Guests for OwnGuests<'_> {
+        accepts(node: Ipv4Addr, kubeconfig: &str) -> anyhow::Result<bool> = guests.accepts;
+        admit(node: Ipv4Addr, shown: &Fingerprints, lost: &str) -> anyhow::Result<ReplacementGrant> = guests.admit;
+        ready(kubeconfig: &str) -> anyhow::Result<BTreeSet<String>> = guests.ready;
+    }
+
     fn deployer_fingerprint(&self) -> Option<Fingerprint> {
         self.guests.deployer_fingerprint()
     }
@@ -92,18 +95,6 @@ impl Guests for OwnGuests<'_> {
 
     async fn renew(&self, node: Ipv4Addr, former: &str) -> anyhow::Result<Zeroizing<String>> {
         self.own(node, self.guests.renew(node, former).await?)
-    }
-
-    async fn accepts(&self, node: Ipv4Addr, kubeconfig: &str) -> anyhow::Result<bool> {
-        self.guests.accepts(node, kubeconfig).await
-    }
-
-    async fn admit(&self, node: Ipv4Addr, shown: &Fingerprints, lost: &str) -> anyhow::Result<ReplacementGrant> {
-        self.guests.admit(node, shown, lost).await
-    }
-
-    async fn ready(&self, kubeconfig: &str) -> anyhow::Result<BTreeSet<String>> {
-        self.guests.ready(kubeconfig).await
     }
 }
 
@@ -168,9 +159,6 @@ impl Reconciler<'_> {
 }
 
 /// A kubeconfig from one of the control-plane nodes, which must show the CA with which the cluster has formed.
-///
-/// # Errors
-/// No node returned one.
 pub(super) async fn issued(
     opened: &ProviderSession,
     guests: &dyn Guests,
@@ -233,14 +221,11 @@ impl OwnNodes {
     }
 }
 
-#[async_trait]
-impl Nodes for OwnNodes {
-    async fn ready(&self) -> anyhow::Result<()> {
-        self.nodes.ready().await
-    }
-
-    async fn cluster(&self) -> anyhow::Result<Uuid> {
-        self.nodes.cluster().await
+fleet::delegate! {
+    impl Nodes for OwnNodes {
+        ready() -> anyhow::Result<()> = nodes.ready;
+        cluster() -> anyhow::Result<Uuid> = nodes.cluster;
+        publish(status: &str) -> anyhow::Result<()> = nodes.publish;
     }
 
     async fn control_nodes(&self) -> anyhow::Result<Vec<(String, Ipv4Addr)>> {
@@ -257,39 +242,11 @@ impl Nodes for OwnNodes {
         self.of(node)?.facts(node).await
     }
 
-    async fn begin_swap(&self, node: Ipv4Addr, swap: &swap::Request) -> anyhow::Result<Asked> {
-        self.of(node)?.begin_swap(node, swap).await
-    }
-
-    async fn cancel_swap(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
-        self.of(node)?.cancel_swap(node, swap).await
-    }
-
-    async fn evacuate(&self, node: Ipv4Addr, request: &swap::EvacuationRequest) -> anyhow::Result<Asked> {
-        self.of(node)?.evacuate(node, request).await
-    }
-
-    async fn cancel_evacuation(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked> {
-        self.of(node)?.cancel_evacuation(node, id).await
-    }
-
-    async fn commit(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
-        self.of(node)?.commit(node, swap).await
-    }
-
-    async fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked> {
-        self.of(node)?.upgrade_kubernetes(node, request).await
-    }
-
-    async fn renew_certificates(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked> {
-        self.of(node)?.renew_certificates(node, id).await
+    async fn request(&self, node: Ipv4Addr, request: NodeRequest<'_>) -> anyhow::Result<Asked> {
+        self.of(node)?.request(node, request).await
     }
 
     async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &SpaceQuota) -> anyhow::Result<u64> {
         self.of(node)?.snapshot(node, to, room).await
-    }
-
-    async fn publish(&self, status: &str) -> anyhow::Result<()> {
-        self.nodes.publish(status).await
     }
 }

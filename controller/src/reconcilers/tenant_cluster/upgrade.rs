@@ -311,7 +311,6 @@ impl Round<'_> {
         })
     }
 
-    /// The context of an upgrade.
     pub(super) async fn upgrade_context<'o>(
         &'o self,
         kept: &'o DeploymentRecord,

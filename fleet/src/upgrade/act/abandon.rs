@@ -11,7 +11,7 @@ use crate::hypervisor::{Absence, Disk, DiskKind, DiskRef, PowerState, Vm};
 use crate::upgrade::context::StepContext;
 use crate::upgrade::entry::{Entry, disk_of};
 use crate::upgrade::journal::Journal;
-use crate::upgrade::nodes::{Asked, Nodes as _};
+use crate::upgrade::nodes::{Asked, NodeRequest, Nodes as _};
 use crate::upgrade::notice::Notice;
 use crate::upgrade::plan::{Action, Plan, PlannedNode, Step, base_of};
 use crate::upgrade::progress::Progress;
@@ -21,9 +21,6 @@ use crate::upgrade::step_error::StepError;
 impl StepContext<'_> {
     /// Leaves a node as it is. On the new image its swap is made final, so that the next upgrade finds none open. A
     /// failure to act, to read or to wait is reported only: abandoning works with anything broken.
-    ///
-    /// # Errors
-    /// The command was asked to end while it waited.
     pub(super) async fn leave(&self, plan: &Plan, journal: &Journal<'_>, index: usize) -> Result<String, Cancelled> {
         // A disk that is attached late would be in a VM that was named to be removed.
         let settled = self.hypervisor.settled().await?;
@@ -38,9 +35,6 @@ impl StepContext<'_> {
     }
 
     /// The same for a dry run. It asks the node for its state only, and does not wait for earlier requests.
-    ///
-    /// # Errors
-    /// The command was asked to end.
     pub(in crate::upgrade) async fn would_leave(
         &self,
         plan: &Plan,
@@ -100,19 +94,20 @@ impl StepContext<'_> {
         };
         let (runs, end) = (facts.image.build(), SwapEnd::of(plan, node, &facts));
         if is_evacuated(node, &facts) && end != SwapEnd::Withdraw {
-            let asked = self.nodes.cancel_evacuation(node.address, node.swap).await;
+            let asked = self.nodes.request(node.address, NodeRequest::CancelEvacuation(node.swap)).await;
             (self.watch)(&Notice::Done { note: &format!("{}: {}", node.name, withdrawn("its evacuation", asked)) });
         }
         let swap = match end {
             SwapEnd::Withdraw => {
-                let withdrawn = withdrawn("its swap", self.nodes.cancel_swap(node.address, node.swap).await);
+                let asked = self.nodes.request(node.address, NodeRequest::CancelSwap(node.swap)).await;
+                let withdrawn = withdrawn("its swap", asked);
                 return format!("it runs {runs} and stays as it is; {withdrawn}");
             }
             SwapEnd::Stay => return format!("it runs {runs} and stays as it is"),
             SwapEnd::IsFinal => return format!("it runs {runs}; its swap is final"),
             SwapEnd::Commit(swap) => swap,
         };
-        let committed = match self.nodes.commit(node.address, swap).await {
+        let committed = match self.nodes.request(node.address, NodeRequest::Commit(swap)).await {
             Ok(Asked::Done) => "its swap is final".to_owned(),
             Ok(Asked::Refused(why)) => format!("its swap stays open: {why}"),
             Ok(Asked::Begun | Asked::Unknown) => "its swap stays open".to_owned(),

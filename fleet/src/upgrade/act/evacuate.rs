@@ -17,7 +17,7 @@ use crate::engine::Reason;
 use crate::hypervisor::{PowerState, Vm};
 use crate::upgrade::context::{MOMENT, StepContext};
 use crate::upgrade::judge::drain_deletes;
-use crate::upgrade::nodes::{Asked, Nodes as _};
+use crate::upgrade::nodes::{Asked, NodeRequest, Nodes as _};
 use crate::upgrade::notice::Notice;
 use crate::upgrade::plan::{Plan, PlannedNode};
 use crate::upgrade::progress::Progress;
@@ -186,11 +186,11 @@ impl StepContext<'_> {
                     _ => {}
                 }
             }
-            let asked = match what {
-                Evacuate::Swap(swap) => self.nodes.begin_swap(node.address, swap).await?,
-                Evacuate::Evacuation(evacuation) => self.nodes.evacuate(node.address, evacuation).await?,
+            let request = match what {
+                Evacuate::Swap(swap) => NodeRequest::BeginSwap(swap),
+                Evacuate::Evacuation(evacuation) => NodeRequest::Evacuate(evacuation),
             };
-            match asked {
+            match self.nodes.request(node.address, request).await? {
                 Asked::Done => Ok(true),
                 Asked::Unknown => Ok(false),
                 Asked::Begun => {

@@ -14,7 +14,7 @@ use crate::hypervisor::{PowerState, Vm};
 use crate::upgrade::context::{MOMENT, StepContext};
 use crate::upgrade::inventory::disk_refusals;
 use crate::upgrade::judge::members_wrong;
-use crate::upgrade::nodes::{Asked, Nodes as _};
+use crate::upgrade::nodes::{Asked, NodeRequest, Nodes as _};
 use crate::upgrade::order::Order;
 use crate::upgrade::plan::{Action, Mode, Plan, PlannedNode, Step};
 use crate::upgrade::progress::Progress;
@@ -131,7 +131,7 @@ impl StepContext<'_> {
     async fn withdraw(&self, node: &PlannedNode) -> Taken {
         let asked = self
             .wait(&format!("{} to withdraw its swap", node.name), MOMENT, || async {
-                match self.nodes.cancel_swap(node.address, node.swap).await? {
+                match self.nodes.request(node.address, NodeRequest::CancelSwap(node.swap)).await? {
                     Asked::Begun => Err(Wait::not_yet(reason::WAITING, "it is at it")),
                     asked => Ok(asked),
                 }
@@ -254,7 +254,7 @@ impl StepContext<'_> {
         self.wait(&format!("{} to commit", node.name), MOMENT, || async {
             // Without a prepared swap the node itself has given it its name. One that has none open is done with it.
             let Some(swap) = self.nodes.facts(node.address).await?.swap.map(|swap| swap.id) else { return Ok(()) };
-            match self.nodes.commit(node.address, swap).await? {
+            match self.nodes.request(node.address, NodeRequest::Commit(swap)).await? {
                 Asked::Done => Ok(()),
                 Asked::Begun => Err(Wait::not_yet(reason::WAITING, "it is at it")),
                 Asked::Refused(why) => Err(Reason::from(why).of("it refuses").into()),

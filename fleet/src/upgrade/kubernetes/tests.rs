@@ -200,7 +200,7 @@ async fn a_swap_that_is_not_committed_comes_first() {
         downgrade: false,
         publisher: None,
     };
-    world.begin_swap(world.control_nodes().await.unwrap()[1].1, &swap).await.unwrap();
+    world.request(world.control_nodes().await.unwrap()[1].1, NodeRequest::BeginSwap(&swap)).await.unwrap();
     let refused = planned_to(&world, None).await.unwrap_err();
     assert_eq!(codes_of(&refused), ["upgrade.swap-open"]);
 }

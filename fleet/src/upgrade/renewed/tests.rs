@@ -95,32 +95,8 @@ impl Nodes for InWorld {
         self.0.facts(node).await
     }
 
-    async fn begin_swap(&self, node: Ipv4Addr, swap: &swap::Request) -> anyhow::Result<Asked> {
-        self.0.begin_swap(node, swap).await
-    }
-
-    async fn cancel_swap(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
-        self.0.cancel_swap(node, swap).await
-    }
-
-    async fn evacuate(&self, node: Ipv4Addr, request: &swap::EvacuationRequest) -> anyhow::Result<Asked> {
-        self.0.evacuate(node, request).await
-    }
-
-    async fn cancel_evacuation(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked> {
-        self.0.cancel_evacuation(node, id).await
-    }
-
-    async fn commit(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
-        self.0.commit(node, swap).await
-    }
-
-    async fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked> {
-        self.0.upgrade_kubernetes(node, request).await
-    }
-
-    async fn renew_certificates(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked> {
-        self.0.renew_certificates(node, id).await
+    async fn request(&self, node: Ipv4Addr, request: NodeRequest<'_>) -> anyhow::Result<Asked> {
+        self.0.request(node, request).await
     }
 
     async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &SpaceQuota) -> anyhow::Result<u64> {
@@ -191,7 +167,7 @@ async fn command_overtaken_during_renewal_changes_no_node() {
     };
     let nodes = Renewed::new(None, None, renew);
     let guarded = GuardedNodes::new(&nodes, &hold);
-    let refused = guarded.cancel_swap(address(NODES[0]), Uuid::from_u128(1)).await.unwrap_err();
+    let refused = guarded.request(address(NODES[0]), NodeRequest::CancelSwap(Uuid::from_u128(1))).await.unwrap_err();
     assert!(refused.is::<Lost>(), "{refused:#}");
     assert_eq!(world.called("cancel_swap"), 0);
 }
@@ -205,12 +181,12 @@ async fn changes_use_the_credentials_at_hand() {
     let words = tokio::select! {
         biased;
         _ = nodes.cluster() => unreachable!("nobody gives any"),
-        changed = nodes.cancel_swap(Ipv4Addr::LOCALHOST, Uuid::from_u128(1)) => changed.unwrap_err().to_string(),
+        changed = nodes.request(Ipv4Addr::LOCALHOST, NodeRequest::CancelSwap(Uuid::from_u128(1))) => changed.unwrap_err().to_string(),
         () = tokio::time::sleep(SLOW) => panic!("it waits"),
     };
     assert!(words.contains("the option"), "{words}");
     let nodes = Renewed::new(None, Some(given("the file", now - DAY)), renew);
-    let asked = nodes.commit(Ipv4Addr::LOCALHOST, Uuid::from_u128(1));
+    let asked = nodes.request(Ipv4Addr::LOCALHOST, NodeRequest::Commit(Uuid::from_u128(1)));
     let words = tokio::time::timeout(SLOW, asked).await.expect("it does not wait").unwrap_err().to_string();
     assert!(words.contains("the credentials of the file have ended") && words.contains("at hand"), "{words}");
 }

@@ -20,8 +20,9 @@ use crate::lease::{Lease, TakeOver};
 pub use crate::testing::{DEPLOYMENT, Does, Fault, Machine, vm};
 use crate::testing::{Part, data_disk, doubtful, is_ours};
 use crate::workers::{
-    Addresses, Changes, Cluster, Discards, Evicted, Goal, Image, NodeSeen, Notice, OvaImage, Placed, PodSeen, Pool,
-    PoolRecord, Records, Removal, Rollout, RunOutcome, Site, Template, Token, Wait, Workers, WorkersStatus, records,
+    Addresses, Changes, Cluster, ClusterChange, Discards, Evicted, Goal, Image, NodeSeen, Notice, OvaImage, Placed,
+    PodSeen, Pool, PoolRecord, Records, Removal, Rollout, RunOutcome, Site, Template, Token, Wait, Workers,
+    WorkersStatus, records,
 };
 
 pub type World = crate::testing::World<WorkerNodes>;
@@ -793,33 +794,66 @@ impl Cluster for World {
         .await
     }
 
-    async fn add_token(&self, token: &Token) -> anyhow::Result<()> {
-        let (id, expires) = (token.id.clone(), token.expires);
-        self.ask("add_token", Does::ChangesCluster, move |state| {
-            state.tokens.insert(id, expires);
-            Ok(())
-        })
-        .await
-    }
-
-    async fn remove_token(&self, id: &str) -> anyhow::Result<()> {
-        let id = id.to_owned();
-        self.ask("remove_token", Does::ChangesCluster, move |state| {
-            state.tokens.remove(&id);
-            Ok(())
-        })
-        .await
-    }
-
-    async fn cordon(&self, node: &NodeSeen) -> anyhow::Result<()> {
-        let (seen, now) = (node.clone(), self.now());
-        self.ask("cordon", Does::ChangesCluster, move |state| {
-            let node = state.nodes.iter_mut().find(|node| node.uid == seen.uid).context("no such node")?;
-            (node.cordoned, node.excluded) = (true, true);
-            state.left.entry(seen.uid.clone()).or_insert(now);
-            Ok(())
-        })
-        .await
+    async fn change(&self, change: ClusterChange<'_>) -> anyhow::Result<()> {
+        match change {
+            ClusterChange::AddToken(token) => {
+                let (id, expires) = (token.id.clone(), token.expires);
+                self.ask("add_token", Does::ChangesCluster, move |state| {
+                    state.tokens.insert(id, expires);
+                    Ok(())
+                })
+                .await
+            }
+            ClusterChange::RemoveToken(id) => {
+                let id = id.to_owned();
+                self.ask("remove_token", Does::ChangesCluster, move |state| {
+                    state.tokens.remove(&id);
+                    Ok(())
+                })
+                .await
+            }
+            ClusterChange::Cordon(node) => {
+                let (seen, now) = (node.clone(), self.now());
+                self.ask("cordon", Does::ChangesCluster, move |state| {
+                    let node = state.nodes.iter_mut().find(|node| node.uid == seen.uid).context("no such node")?;
+                    (node.cordoned, node.excluded) = (true, true);
+                    state.left.entry(seen.uid.clone()).or_insert(now);
+                    Ok(())
+                })
+                .await
+            }
+            ClusterChange::DeleteNode(node) => {
+                let seen = node.clone();
+                self.ask("delete_node", Does::ChangesCluster, move |state| {
+                    let on = |machine: &Machine| {
+                        state.reading(machine.vm.uuid()).provider_id() == seen.provider
+                            && machine.vm.power == PowerState::On
+                    };
+                    assert!(!state.machines.iter().any(on), "the node {} runs and was to be removed", seen.name);
+                    state.nodes.retain(|node| node.uid != seen.uid);
+                    state.pods.remove(&seen.name);
+                    Ok(())
+                })
+                .await
+            }
+            ClusterChange::ReleaseName(name) => {
+                let name = name.to_owned();
+                self.ask("release_name", Does::ChangesCluster, move |state| {
+                    let own: BTreeSet<String> =
+                        state.machines.iter().map(|machine| state.reading(machine.vm.uuid()).provider_id()).collect();
+                    let node = state.nodes.iter().find(|node| node.name == name);
+                    assert!(
+                        node.is_none_or(|node| !own.contains(&node.provider)),
+                        "{name} is a node and was to be released"
+                    );
+                    let own = |machine: &Machine| is_ours(&machine.vm) && machine.vm.name == name;
+                    assert!(!state.machines.iter().any(own), "{name} has a VM and was to be released");
+                    state.let_in.remove(&name);
+                    Ok(())
+                })
+                .await
+            }
+        }
     }
 
     async fn evict(&self, pod: &PodSeen) -> anyhow::Result<Evicted> {
@@ -848,35 +882,6 @@ impl Cluster for World {
                 state.add_pod(&node, &name);
             }
             Ok(Evicted::Going)
-        })
-        .await
-    }
-
-    async fn delete_node(&self, node: &NodeSeen) -> anyhow::Result<()> {
-        let seen = node.clone();
-        self.ask("delete_node", Does::ChangesCluster, move |state| {
-            let on = |machine: &Machine| {
-                state.reading(machine.vm.uuid()).provider_id() == seen.provider && machine.vm.power == PowerState::On
-            };
-            assert!(!state.machines.iter().any(on), "the node {} runs and was to be removed", seen.name);
-            state.nodes.retain(|node| node.uid != seen.uid);
-            state.pods.remove(&seen.name);
-            Ok(())
-        })
-        .await
-    }
-
-    async fn release_name(&self, name: &str) -> anyhow::Result<()> {
-        let name = name.to_owned();
-        self.ask("release_name", Does::ChangesCluster, move |state| {
-            let own: BTreeSet<String> =
-                state.machines.iter().map(|machine| state.reading(machine.vm.uuid()).provider_id()).collect();
-            let node = state.nodes.iter().find(|node| node.name == name);
-            assert!(node.is_none_or(|node| !own.contains(&node.provider)), "{name} is a node and was to be released");
-            let own = |machine: &Machine| is_ours(&machine.vm) && machine.vm.name == name;
-            assert!(!state.machines.iter().any(own), "{name} has a VM and was to be released");
-            state.let_in.remove(&name);
-            Ok(())
         })
         .await
     }

@@ -77,8 +77,7 @@ pub fn run(state: &Path, command: Tenant) -> anyhow::Result<ExitCode> {
             })?;
             lab.wait_until_ready(limit)?;
             let replacement = serde_json::json!({"node": node, "vm": replaced.vm, "disks": replaced.disks});
-            at.work.output.result(&replacement, || format!("{node} is a control-plane node again"))?;
-            Ok(ExitCode::SUCCESS)
+            at.work.output.result(&replacement, || format!("{node} is a control-plane node again"))
         }
     }
 }

@@ -88,7 +88,6 @@ pub struct ProcessArgs {
     mark: String,
 }
 
-/// The options of `up`.
 #[derive(Args)]
 pub struct UpArguments {
     #[command(flatten)]

@@ -8,7 +8,6 @@ use clap::{Args, ValueEnum};
 use crate::control::{NamespaceArgs, WaitArgs, candidates, name};
 use crate::output::Output;
 
-/// The options of `create`.
 #[derive(Args)]
 pub struct Create {
     /// Name of the cluster, unless `--file` is given
@@ -99,7 +98,6 @@ fn range(text: &str) -> Result<Range, String> {
     Ok((address(first)?, address(last)?))
 }
 
-/// The options of `get`.
 #[derive(Args)]
 pub struct Get {
     /// Name of the cluster. Without it, all clusters of the namespace are listed
@@ -114,7 +112,6 @@ pub struct Get {
     pub(super) within: NamespaceArgs,
 }
 
-/// The options of `describe`.
 #[derive(Args)]
 pub struct Describe {
     /// Name of the cluster
@@ -129,7 +126,6 @@ pub struct Describe {
     pub(super) within: NamespaceArgs,
 }
 
-/// The options of `upgrade`.
 #[derive(Args)]
 pub struct Upgrade {
     /// Name of the cluster
@@ -178,7 +174,6 @@ impl OperationRequest {
     }
 }
 
-/// The options of `kubeconfig`.
 #[derive(Args)]
 pub struct Kubeconfig {
     /// Name of the cluster
@@ -194,7 +189,6 @@ pub struct Kubeconfig {
     pub(super) within: NamespaceArgs,
 }
 
-/// The options of `adopt`.
 #[derive(Args)]
 pub struct Adopt {
     /// Name of the cluster
@@ -206,7 +200,6 @@ pub struct Adopt {
     pub(super) until: WaitArgs,
 }
 
-/// The options of `replace-node`.
 #[derive(Args)]
 pub struct ReplaceNode {
     /// Name of the cluster
@@ -230,7 +223,6 @@ pub struct ReplaceNode {
     pub(super) until: WaitArgs,
 }
 
-/// The options of `delete`.
 #[derive(Args)]
 pub struct Delete {
     /// Name of the cluster

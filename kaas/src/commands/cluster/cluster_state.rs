@@ -46,9 +46,6 @@ fn lines(object: &Value) -> Vec<(String, String)> {
 
 impl ClusterState {
     /// Reads a cluster. `None` if it does not exist.
-    ///
-    /// # Errors
-    /// The control cluster does not answer, or refuses.
     pub fn look(control: &Control, namespace: &str, name: &str) -> anyhow::Result<Option<Self>> {
         let Some(cluster) = control.get(ResourcePath::within("tenantclusters", namespace), name)? else {
             return Ok(None);
@@ -63,9 +60,6 @@ impl ClusterState {
     }
 
     /// Reads the workers as well: the status of their pools may be old.
-    ///
-    /// # Errors
-    /// The control cluster does not answer, or refuses.
     pub fn look_at_workers(&mut self, control: &Control, namespace: &str) -> anyhow::Result<()> {
         let mut machines = control.list(ResourcePath::within("machines", namespace))?;
         let name = self.name();

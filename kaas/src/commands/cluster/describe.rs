@@ -1,5 +1,6 @@
 //! `kaas cluster describe`: the objects of a cluster as a tree, each with its conditions, as clusterctl shows those of Cluster API.
 
+use std::process::ExitCode;
 use std::time::SystemTime;
 
 use anstyle::Style;
@@ -20,7 +21,7 @@ use crate::output::{Output, object, objects};
 use crate::styled::{FAILED, PLAIN, Text, WAITING};
 
 /// Prints the tree.
-pub fn describe(arguments: &Describe) -> anyhow::Result<()> {
+pub fn describe(arguments: &Describe) -> anyhow::Result<ExitCode> {
     let Describe { name, all_conditions, output, within } = arguments;
     ensure!(
         !all_conditions || *output == Output::Table,

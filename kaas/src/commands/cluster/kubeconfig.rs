@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail, ensure};
@@ -33,7 +34,7 @@ const LONGEST: Duration = Duration::from_secs(2 * 3600 * HANDED_OVER_HOURS as u6
 const BEFORE: &str = "deployer";
 
 /// Writes the whole file, readable by its owner alone. After an error, the file is unchanged.
-pub fn write(arguments: &Kubeconfig) -> anyhow::Result<()> {
+pub fn write(arguments: &Kubeconfig) -> anyhow::Result<ExitCode> {
     let Kubeconfig { name, to_file, output, within } = arguments;
     let path = to_file.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.kubeconfig")));
     let (control, namespace) = within.open()?;

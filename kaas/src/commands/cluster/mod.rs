@@ -75,16 +75,13 @@ pub enum Cluster {
 
 /// Runs one of the commands. Exit statuses: 0 if the wanted state is reached, 3 if nothing has changed within the wait limit, 4
 /// if the operator must act.
-///
-/// # Errors
-/// The request was refused, or the control cluster does not answer.
 pub fn run(command: Cluster) -> anyhow::Result<ExitCode> {
     match command {
         Cluster::Create(arguments) => create(&arguments),
-        Cluster::Get(arguments) => get(&arguments).map(|()| ExitCode::SUCCESS),
-        Cluster::Describe(arguments) => describe::describe(&arguments).map(|()| ExitCode::SUCCESS),
+        Cluster::Get(arguments) => get(&arguments),
+        Cluster::Describe(arguments) => describe::describe(&arguments),
         Cluster::Upgrade(arguments) => upgrade(&arguments),
-        Cluster::Kubeconfig(arguments) => kubeconfig::write(&arguments).map(|()| ExitCode::SUCCESS),
+        Cluster::Kubeconfig(arguments) => kubeconfig::write(&arguments),
         Cluster::Adopt(arguments) => adopt(&arguments),
         Cluster::ReplaceNode(arguments) => replace::replace_node(&arguments),
         Cluster::Delete(arguments) => delete(&arguments),
@@ -172,7 +169,7 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     if arguments.dry_run {
         let objects: Vec<&Value> = std::iter::once(&wanted.cluster).chain(&wanted.pools).collect();
         let text = || format!("the API server accepts the cluster {name} with {}", counted(wanted.pools.len()));
-        return until.output.objects(&objects, text).map(|()| ExitCode::SUCCESS);
+        return until.output.objects(&objects, text);
     }
     apply(clusters, &wanted.cluster, false)?;
     for pool in &wanted.pools {
@@ -191,13 +188,6 @@ fn counted(pools: usize) -> String {
     }
 }
 
-/// The output of `get` without a name.
-#[derive(Serialize, JsonSchema)]
-pub struct Clusters<'a> {
-    #[schemars(schema_with = "objects")]
-    clusters: &'a [Value],
-}
-
 /// The output of `get` with a name.
 #[derive(Serialize, JsonSchema)]
 pub struct ClusterWithPools<'a> {
@@ -210,13 +200,13 @@ pub struct ClusterWithPools<'a> {
     operation: Option<&'a Value>,
 }
 
-fn get(arguments: &Get) -> anyhow::Result<()> {
+fn get(arguments: &Get) -> anyhow::Result<ExitCode> {
     let (control, namespace) = arguments.within.open()?;
     let now = SystemTime::now();
     let Some(name) = &arguments.name else {
         let namespace = (!arguments.all_namespaces).then_some(namespace.as_str());
         let clusters = control.list(ResourcePath { plural: "tenantclusters", namespace })?;
-        return arguments.output.result(&Clusters { clusters: &clusters }, || words::clusters(&clusters, now));
+        return arguments.output.result(&json!({"clusters": clusters}), || words::clusters(&clusters, now));
     };
     let known = require_cluster(&control, &namespace, name)?;
     let ClusterState { cluster, pools, operation, .. } = &known;

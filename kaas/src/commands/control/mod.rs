@@ -40,10 +40,6 @@ pub enum Control {
     Delete(deployment::Delete),
 }
 
-/// Runs a command.
-///
-/// # Errors
-/// As the command.
 pub fn run(command: Control) -> anyhow::Result<ExitCode> {
     match command {
         Control::Create(arguments) => deployment::create(&arguments),

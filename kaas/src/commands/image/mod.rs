@@ -6,8 +6,6 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
-use schemars::JsonSchema;
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::confirm::announced;
@@ -15,7 +13,6 @@ use crate::control::{
     Cell, Control, ControlClusterArgs, DryRunReport, ListArgs, Look, NODE_IMAGES, Rejected, ResourcePath, WaitArgs,
     WaitResult, Waiter, age, candidates, name, table, text,
 };
-use crate::output::objects;
 use crate::styled::Text;
 
 /// Commands on images of tenant nodes.
@@ -32,7 +29,6 @@ pub enum Image {
     Delete(Delete),
 }
 
-/// The options of `delete`.
 #[derive(Args)]
 pub struct Delete {
     /// Name of the NodeImage
@@ -55,21 +51,14 @@ pub struct Delete {
 pub fn run(command: &Image) -> anyhow::Result<ExitCode> {
     match command {
         Image::Push(arguments) => push::push(arguments),
-        Image::List(arguments) => list(arguments).map(|()| ExitCode::SUCCESS),
+        Image::List(arguments) => list(arguments),
         Image::Delete(arguments) => delete(arguments),
     }
 }
 
-/// The output of `list`.
-#[derive(Serialize, JsonSchema)]
-pub struct Images<'a> {
-    #[schemars(schema_with = "objects")]
-    images: &'a [Value],
-}
-
-fn list(arguments: &ListArgs) -> anyhow::Result<()> {
+fn list(arguments: &ListArgs) -> anyhow::Result<ExitCode> {
     let images = arguments.at.open()?.list(NODE_IMAGES)?;
-    arguments.output.result(&Images { images: &images }, || listed(&images, SystemTime::now()))
+    arguments.output.result(&json!({"images": images}), || listed(&images, SystemTime::now()))
 }
 
 /// Images, one a line, with the columns that kubectl shows.

@@ -10,17 +10,15 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use controller::objects::ProviderReason;
-use schemars::JsonSchema;
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use self::probe::{Probe, probe};
-use self::provider_objects::{Password, ProviderObjects};
+use self::provider_objects::{ProviderObjects, password};
 use crate::control::{
     self, Cell, ControlClusterArgs, Look, PROVIDERS, Rejected, WaitArgs, WaitResult, Waiter, age, candidates,
     conditions, lines, name, table, text,
 };
-use crate::output::{Output, objects, result};
+use crate::output::{Output, result};
 use crate::styled::Text;
 
 /// Commands on Providers
@@ -47,7 +45,6 @@ pub enum Provider {
     Role,
 }
 
-/// The options of `create`.
 #[derive(Args)]
 pub struct Create {
     /// YAML file with one Provider. It may also have IPPools and VMClasses. docs/reference/objects.md has the fields
@@ -71,7 +68,6 @@ pub struct Create {
     until: WaitArgs,
 }
 
-/// The options of `get`.
 #[derive(Args)]
 pub struct Get {
     /// Name of the Provider. Without it, all Providers are listed
@@ -86,12 +82,11 @@ pub struct Get {
 /// Runs one of the commands. Exit statuses: 0 if the wanted state is reached, 3 if nothing has changed within the wait limit, 4
 /// if the operator must act.
 pub fn run(command: &Provider) -> anyhow::Result<ExitCode> {
-    let done = |()| ExitCode::SUCCESS;
     match command {
         Provider::Create(arguments) => create(arguments),
-        Provider::Get(arguments) => get(arguments).map(done),
+        Provider::Get(arguments) => get(arguments),
         Provider::Probe(arguments) => probe(arguments),
-        Provider::Role => result(&vsphere::role_file()).map(done),
+        Provider::Role => result(&vsphere::role_file()).map(|()| ExitCode::SUCCESS),
     }
 }
 
@@ -107,7 +102,7 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     }
     let mut wanted = ProviderObjects::read(file.as_deref().context("give the objects with --file")?)?;
     if let Some(user) = user {
-        wanted = wanted.with_account(user, &Password::of(password_file.as_deref(), user).value()?);
+        wanted = wanted.with_account(user, &password(password_file.as_deref(), user)?);
     }
     let control = at.open()?;
     let name = text(&wanted.provider, "/metadata/name");
@@ -118,7 +113,7 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     apply(true)?;
     if *dry_run {
         let text = || format!("the API server accepts the Provider {name}");
-        return until.output.objects(&wanted.described(), text).map(|()| ExitCode::SUCCESS);
+        return until.output.objects(&wanted.described(), text);
     }
     apply(false)?;
     let taken = format!("the Provider {name} is asked for");
@@ -138,19 +133,12 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The output of `get` without a name.
-#[derive(Serialize, JsonSchema)]
-pub struct Providers<'a> {
-    #[schemars(schema_with = "objects")]
-    providers: &'a [Value],
-}
-
-fn get(arguments: &Get) -> anyhow::Result<()> {
+fn get(arguments: &Get) -> anyhow::Result<ExitCode> {
     let control = arguments.at.open()?;
     let now = SystemTime::now();
     let Some(name) = &arguments.name else {
         let providers = control.list(PROVIDERS)?;
-        return arguments.output.result(&Providers { providers: &providers }, || listed(&providers, now));
+        return arguments.output.result(&json!({"providers": providers}), || listed(&providers, now));
     };
     let gone = || Rejected::because(format!("there is no Provider {name}"));
     let provider = control.get(PROVIDERS, name)?.ok_or_else(gone)?;

@@ -14,7 +14,6 @@ use crate::confirm::ask;
 use crate::output::{Output, warn};
 use crate::work::{TakeOverArgs, advised, duration};
 
-/// The arguments of `probe`.
 #[derive(Args)]
 pub struct Probe {
     /// Use the vCenter, the name and the OVA of this file, which is as for `kaas control create`

@@ -20,20 +20,10 @@ pub struct ProviderObjects {
     account: Option<Value>,
 }
 
-/// The source of a password.
-pub struct Password(Source);
-
-impl Password {
-    /// From a file, or from a prompt to the operator.
-    pub fn of(file: Option<&Path>, user: &str) -> Self {
-        let asked = || Source::Prompt(format!("Password of {user}"));
-        Self(file.map_or_else(asked, |file| Source::File(file.to_owned())))
-    }
-
-    /// Reads the password.
-    pub fn value(&self) -> anyhow::Result<Zeroizing<String>> {
-        self.0.value().context("the password of the account")
-    }
+/// Reads the password of the account from a file, or from a prompt to the operator.
+pub fn password(file: Option<&Path>, user: &str) -> anyhow::Result<Zeroizing<String>> {
+    let asked = || Source::Prompt(format!("Password of {user}"));
+    file.map_or_else(asked, |file| Source::File(file.to_owned())).value().context("the password of the account")
 }
 
 impl ProviderObjects {

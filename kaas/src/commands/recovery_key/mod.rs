@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
@@ -66,7 +67,7 @@ pub struct OpenedKeys {
 }
 
 /// Creates a key pair, or opens the sealed keys of a snapshot. Fails if the key opens none of them.
-pub fn run(command: &RecoveryKey) -> anyhow::Result<()> {
+pub fn run(command: &RecoveryKey) -> anyhow::Result<ExitCode> {
     match command {
         RecoveryKey::New { to_file, output } => {
             let key = PrivateKey::draw()?;

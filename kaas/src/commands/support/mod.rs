@@ -33,7 +33,6 @@ const LONGEST: Duration = Duration::from_secs(365 * 86_400);
 /// How many times larger the share of a list is than the share of a log.
 const WEIGHT: u64 = 4;
 
-/// The options of `kaas support`.
 #[derive(Args)]
 pub struct Support {
     /// File for the bundle, which must not exist. Default: kaas-support-CLUSTER-DATE.tar.gz in the current directory

@@ -8,8 +8,6 @@ use std::time::SystemTime;
 use anyhow::{Context, ensure};
 use clap::{Args, Subcommand};
 use controller::objects::TenantReason;
-use schemars::JsonSchema;
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::confirm::announced;
@@ -17,7 +15,7 @@ use crate::control::{
     self, Cell, Control, ControlClusterArgs, DryRunReport, ListArgs, Look, Rejected, ResourcePath, WaitArgs,
     WaitResult, Waiter, age, candidates, conditions, lines, name, read, table, text,
 };
-use crate::output::{Output, objects, result};
+use crate::output::{Output, result};
 use crate::styled::Text;
 
 /// Commands on Tenants
@@ -37,7 +35,6 @@ pub enum Tenant {
     Delete(Delete),
 }
 
-/// The options of `create`.
 #[derive(Args)]
 pub struct Create {
     /// YAML file with one Tenant. docs/reference/objects.md has the fields
@@ -55,7 +52,6 @@ pub struct Create {
     until: WaitArgs,
 }
 
-/// The options of `get`.
 #[derive(Args)]
 pub struct Get {
     /// Name of the Tenant
@@ -67,7 +63,6 @@ pub struct Get {
     at: ControlClusterArgs,
 }
 
-/// The options of `delete`.
 #[derive(Args)]
 pub struct Delete {
     /// Name of the Tenant
@@ -91,11 +86,10 @@ const EXAMPLE: &str = include_str!("example.yaml");
 /// Runs one of the commands. Exit statuses: 0 if the wanted state is reached, 3 if nothing has changed within the wait limit, 4
 /// if the operator must act.
 pub fn run(command: &Tenant) -> anyhow::Result<ExitCode> {
-    let done = |()| ExitCode::SUCCESS;
     match command {
         Tenant::Create(arguments) => create(arguments),
-        Tenant::Get(arguments) => get(arguments).map(done),
-        Tenant::List(arguments) => list(arguments).map(done),
+        Tenant::Get(arguments) => get(arguments),
+        Tenant::List(arguments) => list(arguments),
         Tenant::Delete(arguments) => delete(arguments),
     }
 }
@@ -119,7 +113,7 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     control.apply(TENANTS, &object, *dry_run)?;
     if *dry_run {
         let text = || format!("the API server accepts the Tenant {name}");
-        return until.output.objects(&[&object], text).map(|()| ExitCode::SUCCESS);
+        return until.output.objects(&[&object], text);
     }
     Waiter::new(until).run(&format!("the Tenant {name} is requested"), || {
         let tenant = require_tenant(&control, name)?;
@@ -127,7 +121,7 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn get(arguments: &Get) -> anyhow::Result<()> {
+fn get(arguments: &Get) -> anyhow::Result<ExitCode> {
     let control = arguments.at.open()?;
     let tenant = require_tenant(&control, &arguments.name)?;
     let catalogs = control.list(ResourcePath::anywhere("catalogs"))?;
@@ -157,16 +151,9 @@ fn used(tenant: &Value, catalog: Option<&Value>) -> Text {
     table(["RESOURCE", "USED", "QUOTA"], all.into_iter().map(row))
 }
 
-/// The output of `list`.
-#[derive(Serialize, JsonSchema)]
-pub struct Tenants<'a> {
-    #[schemars(schema_with = "objects")]
-    tenants: &'a [Value],
-}
-
-fn list(arguments: &ListArgs) -> anyhow::Result<()> {
+fn list(arguments: &ListArgs) -> anyhow::Result<ExitCode> {
     let tenants = arguments.at.open()?.list(TENANTS)?;
-    arguments.output.result(&Tenants { tenants: &tenants }, || listed(&tenants, SystemTime::now()))
+    arguments.output.result(&json!({"tenants": tenants}), || listed(&tenants, SystemTime::now()))
 }
 
 fn listed(tenants: &[Value], now: SystemTime) -> Text {

@@ -37,8 +37,7 @@ impl AdoptedVms {
     }
 
     pub fn report(&self, output: Output) -> anyhow::Result<ExitCode> {
-        output.result(self, || self.text())?;
-        Ok(ExitCode::SUCCESS)
+        output.result(self, || self.text())
     }
 
     fn text(&self) -> String {

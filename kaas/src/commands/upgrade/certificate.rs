@@ -45,8 +45,7 @@ pub fn run(command: Certificate) -> anyhow::Result<ExitCode> {
         match deployment.renew_certificates(timeout, over.take()).await {
             Ok(renewed) => {
                 let nodes = RenewedNodes { renewed };
-                at.output.result(&nodes, || format!("renewed: {}", nodes.renewed.join(", ")))?;
-                Ok(ExitCode::SUCCESS)
+                at.output.result(&nodes, || format!("renewed: {}", nodes.renewed.join(", ")))
             }
             Err(error) if error.is::<NotRenewed>() => {
                 warn(&format!(

@@ -30,16 +30,14 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
     match command {
         Upgrade::Plan { wanted, at, whose } => at.looking(what, Some(&whose), async |deployment, site| {
             let plan = deployment.plan(&site.ova(&wanted.ova)?, &wanted.options(at.cluster.file.as_deref())?).await?;
-            at.output.result(&plan, || describe::text(&plan))?;
-            Ok(ExitCode::SUCCESS)
+            at.output.result(&plan, || describe::text(&plan))
         }),
         Upgrade::Apply { wanted, on } if on.dry_run => {
             let ChangeArgs { at, over } = &on.change;
             at.looking(what, Some(&on.whose), async |deployment, site| {
                 let options = wanted.options(at.cluster.file.as_deref())?;
                 let plan = deployment.plan_over(&site.ova(&wanted.ova)?, &options, over.take()).await?;
-                at.output.result(&plan, || describe::text(&plan))?;
-                Ok(ExitCode::SUCCESS)
+                at.output.result(&plan, || describe::text(&plan))
             })
         }
         Upgrade::Apply { wanted, on } => on.with(what, async |deployment, site| {
@@ -79,13 +77,11 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
                 match (confirm, dry_run) {
                     (AbandonTarget::Upgrade(id), true) => {
                         let preview = deployment.preview_abandon(id, over.take()).await?;
-                        at.output.result(&preview, || words::preview(&preview))?;
-                        Ok(ExitCode::SUCCESS)
+                        at.output.result(&preview, || words::preview(&preview))
                     }
                     (AbandonTarget::Hold(number), true) => {
                         let preview = deployment.preview_unread(number, over.take()).await?;
-                        at.output.result(&preview, || words::unread(&preview))?;
-                        Ok(ExitCode::SUCCESS)
+                        at.output.result(&preview, || words::unread(&preview))
                     }
                     (AbandonTarget::Upgrade(id), false) => {
                         let went = deployment.abandon(id, over.take()).await?;
@@ -93,8 +89,7 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
                     }
                     (AbandonTarget::Hold(number), false) => {
                         let end = deployment.abandon_unread(number, over.take()).await?;
-                        at.output.result(&end, || words::abandoned_unread(&end))?;
-                        Ok(ExitCode::SUCCESS)
+                        at.output.result(&end, || words::abandoned_unread(&end))
                     }
                 }
             })
@@ -105,16 +100,14 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
             if dry_run {
                 return at.looking(what, Some(&whose), async |deployment, _| {
                     let plan = deployment.plan_kubernetes_over(&options, over.take()).await?;
-                    at.output.result(&plan, || words::kubernetes(&plan))?;
-                    Ok(ExitCode::SUCCESS)
+                    at.output.result(&plan, || words::kubernetes(&plan))
                 });
             }
             at.changing(what, Some(&whose), Duration::ZERO, async |deployment, site| {
                 let done = deployment.upgrade_kubernetes(&options, over.take()).await?;
                 let hint = site.workers_hint(&done.to)?;
                 let upgraded = UpgradedKubernetes { to: done.to };
-                at.output.result(&upgraded, || all_run(&upgraded.to, hint.as_deref()))?;
-                Ok(ExitCode::SUCCESS)
+                at.output.result(&upgraded, || all_run(&upgraded.to, hint.as_deref()))
             })
         }
         Upgrade::Status { at } => at.with(
@@ -125,8 +118,7 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
             SignalPolicy::AtOnce,
             async |deployment, _| {
                 let status = deployment.status().await?;
-                at.output.result(&status, || words::status(&status, &at.commands()))?;
-                Ok(ExitCode::SUCCESS)
+                at.output.result(&status, || words::status(&status, &at.commands()))
             },
         ),
     }
@@ -137,8 +129,7 @@ fn preview(on: &ResumeArgs, what: &str, lacking: MissingCredentials, verb: Reque
     let ChangeArgs { at, over } = &on.change;
     at.with(what, Some(&on.whose), Duration::ZERO, lacking, SignalPolicy::AtOnce, async |deployment, _| {
         let preview = deployment.preview(verb, over.take()).await?;
-        at.output.result(&preview, || words::preview(&preview))?;
-        Ok(ExitCode::SUCCESS)
+        at.output.result(&preview, || words::preview(&preview))
     })
 }
 
@@ -148,8 +139,7 @@ pub fn adopt(arguments: &Adopt) -> anyhow::Result<ExitCode> {
     if arguments.dry_run {
         return at.looking("control adopt", None, async |deployment, _| {
             let adoptions = deployment.adoptable().await?;
-            at.output.result(&AdoptedVms::of(&adoptions, true), || adopt::plan(&adoptions))?;
-            Ok(ExitCode::SUCCESS)
+            at.output.result(&AdoptedVms::of(&adoptions, true), || adopt::plan(&adoptions))
         });
     }
     at.confirming(

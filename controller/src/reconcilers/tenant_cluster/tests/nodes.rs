@@ -13,7 +13,7 @@ use contract::properties as keys;
 use contract::swap::{self, EvacuationState, Losses, Rejection, Stage, SwapState, VmImage};
 use fleet::hypervisor::{PowerState, Vm};
 use fleet::lease::{Snapshots, SpaceQuota};
-use fleet::upgrade::{Asked, Nodes};
+use fleet::upgrade::{Asked, NodeRequest, Nodes};
 use uuid::Uuid;
 
 use super::contents::{Content, FIRST};
@@ -168,35 +168,8 @@ impl State {
     }
 }
 
-#[async_trait]
-impl Nodes for InMemoryPlace {
-    async fn cluster(&self) -> anyhow::Result<Uuid> {
-        self.lock().serves().map(|()| CLUSTER)
-    }
-
-    async fn control_nodes(&self) -> anyhow::Result<Vec<(String, Ipv4Addr)>> {
-        let mut state = self.lock();
-        state.serves()?;
-        if let Some(left) = state.ill.silent_after {
-            state.ill.silent_after = left.checked_sub(1);
-            ensure!(left > 0, "the API does not answer");
-        }
-        Ok([state.control_nodes(), state.strangers.clone()].concat())
-    }
-
-    async fn facts(&self, node: Ipv4Addr) -> anyhow::Result<Node> {
-        let told = {
-            let mut state = self.lock();
-            state.asked.insert(node);
-            (!state.are_mute).then(|| state.told(node))
-        };
-        match told {
-            Some(told) => told,
-            None => std::future::pending().await,
-        }
-    }
-
-    async fn begin_swap(&self, node: Ipv4Addr, request: &swap::Request) -> anyhow::Result<Asked> {
+impl InMemoryPlace {
+    fn begin_swap(&self, node: Ipv4Addr, request: &swap::Request) -> anyhow::Result<Asked> {
         let mut state = self.lock();
         let all = state.control_nodes();
         if let Some((away, _)) = all.iter().find(|(node, _)| state.up(node).is_none()) {
@@ -235,7 +208,7 @@ impl Nodes for InMemoryPlace {
         Ok(if gives_up { Asked::Begun } else { Asked::Done })
     }
 
-    async fn cancel_swap(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
+    fn cancel_swap(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
         let mut state = self.lock();
         let (_, _, content) = state.content(node)?;
         if content.swap.as_ref().is_some_and(|open| open.id == swap && open.stage != Stage::Taken) {
@@ -244,17 +217,17 @@ impl Nodes for InMemoryPlace {
         Ok(Asked::Done)
     }
 
-    async fn evacuate(&self, node: Ipv4Addr, request: &swap::EvacuationRequest) -> anyhow::Result<Asked> {
+    fn evacuate(&self, node: Ipv4Addr, request: &swap::EvacuationRequest) -> anyhow::Result<Asked> {
         self.lock().content(node)?.2.evacuation = Some(request.id);
         Ok(Asked::Done)
     }
 
-    async fn cancel_evacuation(&self, node: Ipv4Addr, _: Uuid) -> anyhow::Result<Asked> {
+    fn cancel_evacuation(&self, node: Ipv4Addr) -> anyhow::Result<Asked> {
         self.lock().content(node)?.2.evacuation = None;
         Ok(Asked::Done)
     }
 
-    async fn commit(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
+    fn commit(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
         let mut state = self.lock();
         let (_, _, content) = state.content(node)?;
         if let Some(open) = content.swap.take() {
@@ -263,7 +236,7 @@ impl Nodes for InMemoryPlace {
         Ok(Asked::Done)
     }
 
-    async fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked> {
+    fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked> {
         let mut state = self.lock();
         let stuck = state.ill.stuck.clone();
         let (name, _, content) = state.content(node)?;
@@ -278,9 +251,46 @@ impl Nodes for InMemoryPlace {
         (content.kubernetes, content.upgrade) = (format!("{}.1", request.to), None);
         Ok(Asked::Done)
     }
+}
 
-    async fn renew_certificates(&self, _: Ipv4Addr, _: Uuid) -> anyhow::Result<Asked> {
-        Ok(Asked::Unknown)
+#[async_trait]
+impl Nodes for InMemoryPlace {
+    async fn cluster(&self) -> anyhow::Result<Uuid> {
+        self.lock().serves().map(|()| CLUSTER)
+    }
+
+    async fn control_nodes(&self) -> anyhow::Result<Vec<(String, Ipv4Addr)>> {
+        let mut state = self.lock();
+        state.serves()?;
+        if let Some(left) = state.ill.silent_after {
+            state.ill.silent_after = left.checked_sub(1);
+            ensure!(left > 0, "the API does not answer");
+        }
+        Ok([state.control_nodes(), state.strangers.clone()].concat())
+    }
+
+    async fn facts(&self, node: Ipv4Addr) -> anyhow::Result<Node> {
+        let told = {
+            let mut state = self.lock();
+            state.asked.insert(node);
+            (!state.are_mute).then(|| state.told(node))
+        };
+        match told {
+            Some(told) => told,
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn request(&self, node: Ipv4Addr, request: NodeRequest<'_>) -> anyhow::Result<Asked> {
+        match request {
+            NodeRequest::BeginSwap(request) => self.begin_swap(node, request),
+            NodeRequest::CancelSwap(swap) => self.cancel_swap(node, swap),
+            NodeRequest::Evacuate(request) => self.evacuate(node, request),
+            NodeRequest::CancelEvacuation(_) => self.cancel_evacuation(node),
+            NodeRequest::Commit(swap) => self.commit(node, swap),
+            NodeRequest::UpgradeKubernetes(request) => self.upgrade_kubernetes(node, request),
+            NodeRequest::RenewCertificates(_) => Ok(Asked::Unknown),
+        }
     }
 
     async fn snapshot(&self, node: Ipv4Addr, to: &Path, _: &SpaceQuota) -> anyhow::Result<u64> {

@@ -24,7 +24,7 @@ use fleet::hypervisor::{
 };
 use fleet::lease::Snapshots;
 use fleet::nodes::{AddOnSeen, ConfigureAnswer};
-use fleet::workers::{Cluster, Evicted, NodeSeen, PodSeen, Token};
+use fleet::workers::{Cluster, ClusterChange, Evicted, NodeSeen, PodSeen};
 use tokio::time::Instant;
 use uuid::Uuid;
 use zeroize::Zeroizing;
@@ -474,30 +474,18 @@ impl Cluster for Api {
         Ok(BTreeMap::new())
     }
 
-    async fn add_token(&self, _: &Token) -> anyhow::Result<()> {
-        Ok(())
-    }
-
-    async fn remove_token(&self, _: &str) -> anyhow::Result<()> {
-        Ok(())
-    }
-
-    async fn cordon(&self, node: &NodeSeen) -> anyhow::Result<()> {
-        self.0.lock().cordoned.insert(node.name.clone());
+    async fn change(&self, change: ClusterChange<'_>) -> anyhow::Result<()> {
+        let mut state = self.0.lock();
+        match change {
+            ClusterChange::Cordon(node) => _ = state.cordoned.insert(node.name.clone()),
+            ClusterChange::DeleteNode(node) => _ = state.removed.insert(node.name.clone()),
+            ClusterChange::AddToken(_) | ClusterChange::RemoveToken(_) | ClusterChange::ReleaseName(_) => {}
+        }
         Ok(())
     }
 
     async fn evict(&self, _: &PodSeen) -> anyhow::Result<Evicted> {
         Ok(Evicted::Blocked("a budget".to_owned()))
-    }
-
-    async fn delete_node(&self, node: &NodeSeen) -> anyhow::Result<()> {
-        self.0.lock().removed.insert(node.name.clone());
-        Ok(())
-    }
-
-    async fn release_name(&self, _: &str) -> anyhow::Result<()> {
-        Ok(())
     }
 }
 

@@ -54,11 +54,12 @@ impl World {
         may: impl FnOnce(&mut State) -> Result<()> + Send,
         effect: impl FnOnce(&mut State, bool) -> T + Send + 'static,
     ) -> Result<T> {
-        self.request((name, Some(vm), permit), |state| state.is_ours(name, vm).and_then(|()| may(state)), effect).await
+        self.requested((name, Some(vm), permit), |state| state.is_ours(name, vm).and_then(|()| may(state)), effect)
+            .await
     }
 
     /// One request that changes something. A call may make several.
-    async fn request<T: Send>(
+    async fn requested<T: Send>(
         &self,
         (name, vm, permit): (&'static str, Option<&Vm>, &dyn Fence),
         may: impl FnOnce(&mut State) -> Result<()> + Send,
@@ -261,13 +262,13 @@ impl Hypervisor for World {
             state.templates.push(Template { digest, placement, reference: reference.clone(), whole: false });
             reference
         };
-        let reference = self.request(("stage.make", None, permit), |_| Ok(()), make).await?;
+        let reference = self.requested(("stage.make", None, permit), |_| Ok(()), make).await?;
         let finish = move |state: &mut State, whole| {
             let template = state.templates.iter_mut().find(|template| template.reference == reference)?;
             template.whole = whole;
             Some(as_staged(template))
         };
-        self.request(("stage.finish", None, permit), |_| Ok(()), finish).await?.ok_or_else(|| Error::not_found("it"))
+        self.requested(("stage.finish", None, permit), |_| Ok(()), finish).await?.ok_or_else(|| Error::not_found("it"))
     }
 
     /// Two requests: one creates the VM, and one gives it the settings of the VM that it replaces.
@@ -435,7 +436,7 @@ impl Hypervisor for World {
         if lies_there {
             let path = path.clone();
             let remove = move |state: &mut State, _| state.copies.retain(|copy| copy.at.path != path);
-            self.request(("copy_disk.clear", None, permit), |_| Ok(()), remove).await?;
+            self.requested(("copy_disk.clear", None, permit), |_| Ok(()), remove).await?;
         }
         let may = |state: &mut State| {
             let holds = |machine: &&Machine| machine.vm.disks.iter().any(|held| held.reference.path == disk.path);
@@ -459,7 +460,7 @@ impl Hypervisor for World {
             state.copies.push(DiskCopied { at: at.clone(), generation, whole: heard });
             at
         };
-        self.request(("copy_disk", None, permit), may, copy).await
+        self.requested(("copy_disk", None, permit), may, copy).await
     }
 
     async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Fence) -> Result<()> {
@@ -479,7 +480,7 @@ impl Hypervisor for World {
                 false => Err(Error::not_found(format!("there is no disk {} at {}", disk.uuid, disk.path))),
             }
         };
-        self.request(("delete_disk", None, permit), may, move |state, _| state.copies.retain(|copy| copy.at != at))
+        self.requested(("delete_disk", None, permit), may, move |state, _| state.copies.retain(|copy| copy.at != at))
             .await
     }
 

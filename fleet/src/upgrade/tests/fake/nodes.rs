@@ -16,7 +16,7 @@ use super::{Content, Ill, Machine, NODES, State, World, address, connected, old}
 use crate::hypervisor::PowerState;
 use crate::lease::{MARGIN, SpaceQuota};
 use crate::nodes::Answered;
-use crate::upgrade::{Asked, Nodes};
+use crate::upgrade::{Asked, NodeRequest, Nodes};
 
 impl World {
     /// A node tells something.
@@ -168,6 +168,40 @@ impl Nodes for World {
         told
     }
 
+    async fn request(&self, node: Ipv4Addr, request: NodeRequest<'_>) -> anyhow::Result<Asked> {
+        match request {
+            NodeRequest::BeginSwap(request) => self.begin_swap(node, request).await,
+            NodeRequest::CancelSwap(swap) => self.cancel_swap(node, swap).await,
+            NodeRequest::Evacuate(request) => self.evacuate(node, request).await,
+            NodeRequest::CancelEvacuation(id) => self.cancel_evacuation(node, id).await,
+            NodeRequest::Commit(swap) => self.commit(node, swap).await,
+            NodeRequest::UpgradeKubernetes(request) => self.upgrade_kubernetes(node, request).await,
+            NodeRequest::RenewCertificates(id) => self.renew_certificates(node, id).await,
+        }
+    }
+
+    async fn snapshot(&self, node: Ipv4Addr, to: &Path, _: &SpaceQuota) -> anyhow::Result<u64> {
+        if self.lock().no_snapshot {
+            return std::future::pending().await;
+        }
+        self.node("snapshot", |state| {
+            state.answering(node)?;
+            std::fs::write(to, "a store")?;
+            Ok(7)
+        })
+        .await
+    }
+
+    /// No step depends on it: no fault is injected.
+    async fn publish(&self, journal: &str) -> anyhow::Result<()> {
+        let mut state = self.lock();
+        state.api()?;
+        state.published = Some(journal.to_owned());
+        Ok(())
+    }
+}
+
+impl World {
     async fn begin_swap(&self, node: Ipv4Addr, request: &swap::Request) -> anyhow::Result<Asked> {
         let request = request.clone();
         self.doing("begin_swap", move |state| {
@@ -297,28 +331,6 @@ impl Nodes for World {
         .await
     }
 
-    async fn snapshot(&self, node: Ipv4Addr, to: &Path, _: &SpaceQuota) -> anyhow::Result<u64> {
-        if self.lock().no_snapshot {
-            return std::future::pending().await;
-        }
-        self.node("snapshot", |state| {
-            state.answering(node)?;
-            std::fs::write(to, "a store")?;
-            Ok(7)
-        })
-        .await
-    }
-
-    /// No step depends on it: no fault is injected.
-    async fn publish(&self, journal: &str) -> anyhow::Result<()> {
-        let mut state = self.lock();
-        state.api()?;
-        state.published = Some(journal.to_owned());
-        Ok(())
-    }
-}
-
-impl World {
     /// A node's statement about itself.
     async fn tell(&self, node: Ipv4Addr) -> anyhow::Result<Node> {
         self.node("facts", |state| {

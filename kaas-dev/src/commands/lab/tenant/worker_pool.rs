@@ -109,8 +109,7 @@ impl<'a> WorkerPool<'a> {
             let reasons = words::reasons(&status.waits, &status.stopped, &self.at.name);
             let unattended = words::unattended(&status, &self.at.name);
             words::status(&status) + &unattended + &reasons + &words::kept(&kept)
-        })?;
-        Ok(ExitCode::SUCCESS)
+        })
     }
 
     /// Records the goal, runs until it is reached, and reports the result.

@@ -7,7 +7,6 @@ use clap::Args;
 use crate::output::Output;
 use crate::work::Work;
 
-/// A cluster, by its file.
 #[derive(Args)]
 pub struct ClusterFileArgs {
     /// File that describes the cluster. `kaas control create --example` prints one
@@ -17,7 +16,6 @@ pub struct ClusterFileArgs {
     pub(super) output: Output,
 }
 
-/// The options of `create`.
 #[derive(Args)]
 pub struct Create {
     /// File that describes the cluster. `kaas control create --example` prints one
@@ -36,7 +34,6 @@ pub struct Create {
     pub(super) work: Work,
 }
 
-/// The options of `kubeconfig`.
 #[derive(Args)]
 pub struct Kubeconfig {
     /// File that describes the cluster
@@ -50,7 +47,6 @@ pub struct Kubeconfig {
     pub(super) output: Output,
 }
 
-/// The options of `delete`.
 #[derive(Args)]
 pub struct Delete {
     /// File that describes the cluster

@@ -32,8 +32,7 @@ pub fn kubeconfig(arguments: &Kubeconfig) -> anyhow::Result<ExitCode> {
     write(&path, &file.name.value, &credentials)?;
     let hints = site.access_hints()?;
     let text = || format!("kubeconfig, valid for a day: {}\n{}", path.display(), hints.join("\n"));
-    arguments.output.result(&WrittenKubeconfig::of(&path, &credentials), text)?;
-    Ok(ExitCode::SUCCESS)
+    arguments.output.result(&WrittenKubeconfig::of(&path, &credentials), text)
 }
 
 fn forms(credentials: &Credentials) -> Vec<Zeroizing<String>> {

@@ -69,8 +69,7 @@ pub fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     if arguments.dry_run {
         checked.warnings.extend(untold);
         let plan = Plan::of(&judged.wanted, &file, judged.warnings, checked);
-        arguments.work.output.result(&plan, || plan.text())?;
-        return Ok(ExitCode::SUCCESS);
+        return arguments.work.output.result(&plan, || plan.text());
     }
     let ResolvedFile { wanted, key, warnings } = judge(&file, resolve)?;
     let key = key.context("there is no deployer's key")?;
@@ -113,8 +112,7 @@ pub fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
         ..DeletionConfirmation::of(name, &*site, arguments.data_disks)
     };
     if arguments.dry_run {
-        arguments.work.output.result(&going.plan(), || going.summary())?;
-        return Ok(ExitCode::SUCCESS);
+        return arguments.work.output.result(&going.plan(), || going.summary());
     }
     let given = arguments.confirm.clone();
     if given.is_some() {

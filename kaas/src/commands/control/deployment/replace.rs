@@ -24,7 +24,6 @@ use crate::output::warn;
 use crate::signals::SignalPolicy;
 use crate::work::{Work, advised};
 
-/// The options of `replace-node`.
 #[derive(Args)]
 pub struct ReplaceNode {
     /// Name of the lost control-plane node
@@ -90,8 +89,7 @@ pub fn replace_node(arguments: &ReplaceNode) -> anyhow::Result<ExitCode> {
         image: judged.wanted.image.name.clone(),
     };
     if arguments.dry_run {
-        work.output.result(&plan, || plan.text())?;
-        return Ok(ExitCode::SUCCESS);
+        return work.output.result(&plan, || plan.text());
     }
     let (given, name, summary, output) = (arguments.confirm.clone(), node.clone(), plan.text(), work.output);
     // On a separate thread, so that Ctrl-C works while the command waits for the answer.

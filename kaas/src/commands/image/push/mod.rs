@@ -28,7 +28,6 @@ use crate::work::TakeOverArgs;
 /// The name of the tenant nodes' appliance, as in its image.
 const TENANT: &str = "kaas-tenant";
 
-/// The options of `kaas image push`.
 #[derive(Args)]
 pub struct Push {
     /// OVA of tenant nodes, or a directory with one
@@ -76,7 +75,7 @@ pub fn push(arguments: &Push) -> anyhow::Result<ExitCode> {
     control.apply(NODE_IMAGES, &image.object, true)?;
     if arguments.dry_run {
         let text = || format!("{} is a valid image, and the API server accepts it as {}", target.image, image.name);
-        return until.output.objects(&[&image.object], text).map(|()| ExitCode::SUCCESS);
+        return until.output.objects(&[&image.object], text);
     }
     let seen = control.get(PROVIDERS, provider)?;
     let seen = seen.with_context(|| format!("there is no Provider {provider}"))?;

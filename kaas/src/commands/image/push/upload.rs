@@ -4,14 +4,14 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use controller::objects::{Provider, SYSTEM};
+use controller::objects::{Provider, SYSTEM, VSphere};
 use fleet::engine::GuardedHypervisor;
 use fleet::lease::{Lease, TakeOver};
 use fleet::upgrade::Target;
 use fleet::vcenter::{DatastoreStore, VcenterHypervisor};
 use tokio::runtime::Builder;
 use tokio::time::timeout;
-use vsphere::{Client, Connect};
+use vsphere::Client;
 
 use super::place::{connect, datastores, images};
 use crate::control::{Control, ResourcePath};
@@ -48,7 +48,13 @@ pub fn upload(
     until_ended(
         &runtime,
         SignalPolicy::AtOnce,
-        async |_| in_session(&session, connect, provider, target, over, tell).await,
+        async |_| {
+            let client = Client::connect(connect).await?;
+            let client = session.get_or_init(|| client);
+            let laid = lay(client, (provider, described), target, over, tell).await;
+            log_out(client).await;
+            laid
+        },
         leave,
     )
 }
@@ -61,24 +67,9 @@ async fn log_out(client: &Client) {
     }
 }
 
-async fn in_session(
-    session: &OnceLock<Client>,
-    connect: Connect,
-    provider: &Provider,
-    target: &Target,
-    over: TakeOver,
-    tell: &(dyn Fn(&str) + Sync),
-) -> anyhow::Result<()> {
-    let client = Client::connect(connect).await?;
-    let client = session.get_or_init(|| client);
-    let laid = lay(client, provider, target, over, tell).await;
-    log_out(client).await;
-    laid
-}
-
 async fn lay(
     client: &Client,
-    provider: &Provider,
+    (provider, described): (&Provider, &VSphere),
     target: &Target,
     over: TakeOver,
     tell: &(dyn Fn(&str) + Sync),
@@ -92,29 +83,22 @@ async fn lay(
         about.instance_uuid,
         before.unwrap_or_default()
     );
-    let described =
-        provider.spec.vsphere.as_ref().context("the Provider is of a type that this version does not know")?;
     let (library, site) = images(described, about)?;
     let hypervisor = VcenterHypervisor::new(client.clone(), library.id, &site, &library.journal).await?;
     let hypervisor = hypervisor.telling_upload(upload_progress());
     let store = DatastoreStore::new(client.clone(), &described.datacenter, library.journal).await?;
     let hold = Lease::acquire(&store, "image push", over, tell).await?;
-    let laid = lay_on_each(&GuardedHypervisor::new(&hypervisor, &hold, None), described, target, tell).await;
+    let laid = async {
+        let hypervisor = GuardedHypervisor::new(&hypervisor, &hold, None);
+        for (datastore, placement) in datastores(described) {
+            tell(&format!("laying it on the datastore {datastore}"));
+            let (ova, digest) = (&target.ova, &target.digest);
+            let staged = hypervisor.import_template(ova, digest, None, &placement, &hypervisor.call()).await;
+            staged.with_context(|| format!("laying the image on the datastore {datastore}"))?;
+        }
+        anyhow::Ok(())
+    };
+    let laid = laid.await;
     hold.release().await;
     laid
-}
-
-async fn lay_on_each(
-    hypervisor: &GuardedHypervisor<'_>,
-    described: &controller::objects::VSphere,
-    target: &Target,
-    tell: &(dyn Fn(&str) + Sync),
-) -> anyhow::Result<()> {
-    for (datastore, placement) in datastores(described) {
-        tell(&format!("laying it on the datastore {datastore}"));
-        let (ova, digest) = (&target.ova, &target.digest);
-        let staged = hypervisor.import_template(ova, digest, None, &placement, &hypervisor.call()).await;
-        staged.with_context(|| format!("laying the image on the datastore {datastore}"))?;
-    }
-    Ok(())
 }
