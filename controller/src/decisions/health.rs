@@ -18,27 +18,6 @@ const RESUME: &str = "set spec.paused to false to continue";
 /// A condition's reason, with its message.
 pub type ClusterCondition = (TenantClusterReason, String);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OperationPhase {
-    /// The cluster's `paused` is set.
-    Paused,
-    /// Its control-plane nodes are being created or powered on; the text has what is awaited.
-    Provisioning(String),
-    /// A lost control-plane node is being replaced; the text has the step.
-    Replacing(String),
-    /// A control-plane node is lost; the text says when it is replaced, or what is waited for.
-    NodeLost(String),
-    /// As `NodeLost`, and the operator has to act; the text has the command.
-    NodeLostAwaitingOperator(String),
-    /// An Operation runs; the text has its state.
-    Operating(String),
-    /// The operator has to act; the text says why.
-    Blocked(String),
-    /// VMs are newer than their records; the text names them.
-    Drifted(String),
-    Idle,
-}
-
 /// The conditions of a cluster without a VM. An unknown state, such as that of a silent vCenter, may pass by itself, and needs no
 /// action.
 pub fn before(obstacle: Option<&Obstacle>, paused: bool) -> Vec<ClusterCondition> {
@@ -73,7 +52,8 @@ pub struct Health<'a> {
     /// The nodes that its own API lists.
     pub api: &'a Observed<Vec<NodeSeen>>,
     pub pools: &'a [NodePool],
-    pub doing: OperationPhase,
+    /// The reason of `Progressing`. Workers may change while nothing else does.
+    pub doing: ClusterCondition,
     /// Why it differs from the spec, if it does.
     pub differs: Option<ClusterCondition>,
     /// The obstacle of a change, if there is one.
@@ -102,10 +82,7 @@ impl Health<'_> {
     }
 
     pub fn conditions(&self) -> Vec<ClusterCondition> {
-        use TenantClusterReason::{
-            AdoptionRequired, Blocked, ControlPlaneChanges, Current, Idle, NodeLost, NodeLostAwaitingOperator,
-            OperationRuns, Passed, Paused, ProviderNotReached, ReplacingNode, WorkersChange,
-        };
+        use TenantClusterReason::{Current, Idle, Passed, ProviderNotReached, WorkersChange};
         let (none, nodes) = (String::new(), self.nodes());
         let up_to_date = self.differs.clone().unwrap_or((Current, none.clone()));
         let preflight = match &self.obstacle {
@@ -113,18 +90,9 @@ impl Health<'_> {
             None => (Passed, none.clone()),
             Some(obstacle) => (obstacle.reason, obstacle.message.clone()),
         };
-        let workers_move = nodes.replicas != nodes.desired;
         let progressing = match &self.doing {
-            OperationPhase::Paused => (Paused, none.clone()),
-            OperationPhase::Provisioning(words) => (ControlPlaneChanges, words.clone()),
-            OperationPhase::Replacing(words) => (ReplacingNode, words.clone()),
-            OperationPhase::NodeLost(words) => (NodeLost, words.clone()),
-            OperationPhase::NodeLostAwaitingOperator(words) => (NodeLostAwaitingOperator, words.clone()),
-            OperationPhase::Operating(words) => (OperationRuns, words.clone()),
-            OperationPhase::Blocked(words) => (Blocked, words.clone()),
-            OperationPhase::Drifted(words) => (AdoptionRequired, words.clone()),
-            OperationPhase::Idle if workers_move => (WorkersChange, of_pools(self.pools)),
-            OperationPhase::Idle => (Idle, none.clone()),
+            (Idle, _) if nodes.replicas != nodes.desired => (WorkersChange, of_pools(self.pools)),
+            doing => doing.clone(),
         };
         let progressing = match (progressing, &self.adopts) {
             (said, None) => said,
@@ -354,7 +322,7 @@ mod tests {
     }
 
     fn of<'a>(control_plane: &'a DeployStatus, pools: &'a [NodePool]) -> Health<'a> {
-        let (api, doing) = (&SILENT, OperationPhase::Idle);
+        let (api, doing) = (&SILENT, (Why::Idle, String::new()));
         Health { control_plane, api, pools, doing, differs: None, obstacle: None, adopts: None, is_handed_over: true }
     }
 
@@ -378,7 +346,7 @@ mod tests {
         assert_eq!(ready_by(&unseen, &[]), (Why::ControlPlaneNotReached, Why::NotReached), "nothing is known of it");
         let without = Health { is_handed_over: false, ..of(&all, &[]) };
         assert_eq!(reason(&without.conditions(), "Ready"), Why::Provisioning);
-        let drifted = Health { doing: OperationPhase::Drifted("x".to_owned()), ..of(&all, &[]) };
+        let drifted = Health { doing: (Why::AdoptionRequired, "x".to_owned()), ..of(&all, &[]) };
         assert_eq!(about(&drifted.conditions(), "Progressing"), (Why::AdoptionRequired, "x".to_owned()));
         assert_eq!(reason(&drifted.conditions(), "Ready"), Why::Available, "it serves on");
         let adopts = Health { adopts: Some("y".to_owned()), ..of(&all, &[]) };
@@ -407,10 +375,10 @@ mod tests {
         let pools = [pool(3, 0)];
         for ready in [[true; 3], [true, true, false], [true, false, false]] {
             for (formed, doing) in [
-                (true, OperationPhase::Idle),
-                (true, OperationPhase::Paused),
-                (true, OperationPhase::NodeLost("shop-cp2".to_owned())),
-                (false, OperationPhase::Idle),
+                (true, (Why::Idle, String::new())),
+                (true, (Why::Paused, String::new())),
+                (true, (Why::NodeLost, "shop-cp2".to_owned())),
+                (false, (Why::Idle, String::new())),
             ] {
                 let seen = DeployStatus { formed, ..status(&ready) };
                 let differs = Some((Why::Changing, "image".to_owned()));

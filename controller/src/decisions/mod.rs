@@ -69,7 +69,7 @@ pub use self::cluster::{
 pub use self::control_machine::control_machine_status;
 pub use self::control_plane::{ControlNode, Keys, NodeSettings, Secrets, machines, names, zones};
 pub use self::drift::{ahead, drifted, has_drifted, left_prepared};
-pub use self::health::{ClusterCondition, Health, OperationPhase, before, leaving, with_api, workers_of};
+pub use self::health::{ClusterCondition, Health, before, leaving, with_api, workers_of};
 pub use self::ip_pool::{PoolUsage, overlaps, pool_usage};
 pub use self::limits::{
     Budget, ClusterInventory, PoolAllowance, ResourceUsage, Scope, growth, is_bounded, keeps_room, limits,

@@ -44,7 +44,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use self::image::WantedImage;
 use self::shown::{is_shown, outcome};
-use super::health::OperationPhase;
+use super::health::ClusterCondition;
 use super::obstacle::Obstacle;
 use super::pause_reason::PauseReason;
 use super::swap_progress::{Ending, SwapProgress};
@@ -138,19 +138,19 @@ impl Change {
         if let Self::Blocked(obstacle) = self { Some(obstacle) } else { None }
     }
 
-    pub fn doing(&self) -> OperationPhase {
+    pub fn doing(&self) -> ClusterCondition {
         use TenantClusterReason::{
             AwaitingCommit, ChangeBlocked, ChangeFailed, ImageUnsuitable, NotSupported, ReferenceMissing,
         };
         match self {
             // A user has to change the spec. All other obstacles may pass by themselves.
             Self::Blocked(Obstacle { reason: ImageUnsuitable | NotSupported | ReferenceMissing, message }) => {
-                OperationPhase::Blocked(message.clone())
+                (TenantClusterReason::Blocked, message.clone())
             }
-            Self::Waits(ChangeBlocked | ChangeFailed, words) => OperationPhase::Blocked(words.clone()),
-            Self::Waits(AwaitingCommit, words) => OperationPhase::Operating(words.clone()),
-            Self::Nothing | Self::Blocked(_) | Self::Waits(..) => OperationPhase::Idle,
-            _ => OperationPhase::Operating(self.said().map(|(_, words)| words).unwrap_or_default()),
+            Self::Waits(ChangeBlocked | ChangeFailed, words) => (TenantClusterReason::Blocked, words.clone()),
+            Self::Waits(AwaitingCommit, words) => (TenantClusterReason::OperationRuns, words.clone()),
+            Self::Nothing | Self::Blocked(_) | Self::Waits(..) => (TenantClusterReason::Idle, String::new()),
+            _ => (TenantClusterReason::OperationRuns, self.said().map(|(_, words)| words).unwrap_or_default()),
         }
     }
 

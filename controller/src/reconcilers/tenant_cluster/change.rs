@@ -21,7 +21,7 @@ use super::upgrade::{UpgradeContext, kubernetes_options, swap_options, target};
 use super::{JUDGING, Reconciler, Round};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
-    Access, Change, ObservedCluster, Obstacle, OperationPhase, PauseReason, Stage, SwapProgress, asked,
+    Access, Change, ClusterCondition, ObservedCluster, Obstacle, PauseReason, Stage, SwapProgress, asked,
     control_cluster, has_drifted, health_times, last_swap, left_prepared, lowest_minor, may_cancel, raise_name,
     unsettled, with_size,
 };
@@ -78,10 +78,10 @@ impl ChangeDecision {
         self.settings = Some(pending);
     }
 
-    pub(super) fn doing(&self) -> OperationPhase {
+    pub(super) fn doing(&self) -> ClusterCondition {
         let operation = self.settings.as_ref().and_then(|pending| pending.operation.as_ref());
         match (self.change.doing(), operation) {
-            (OperationPhase::Idle, Some(name)) => OperationPhase::Operating(name.clone()),
+            ((TenantClusterReason::Idle, _), Some(name)) => (TenantClusterReason::OperationRuns, name.clone()),
             (doing, _) => doing,
         }
     }

@@ -8,10 +8,12 @@ use kube::ResourceExt;
 use super::{Round, STUCK, StepOutcome};
 use crate::context::{Attempt, Halt, ReconcileError};
 use crate::decisions::{
-    OperationPhase, ahead, are_bare, drifted, is_one_too_many, is_open_swap, is_to_adopt, last_swap, may_adopt,
-    why_not_adopted, without_disk,
+    ahead, are_bare, drifted, is_one_too_many, is_open_swap, is_to_adopt, last_swap, may_adopt, why_not_adopted,
+    without_disk,
 };
-use crate::objects::{ADOPT, ConditionStatus, NodePool, NodePoolReason, Reason as _, TenantCluster};
+use crate::objects::{
+    ADOPT, ConditionStatus, NodePool, NodePoolReason, Reason as _, TenantCluster, TenantClusterReason,
+};
 use crate::reach::kinds;
 use crate::term::ObservedGenerations;
 
@@ -72,7 +74,7 @@ impl Round<'_> {
                 }
             }
         };
-        self.say(seen, OperationPhase::Drifted(drifted), waits_for(cluster, "this blocks it")).await?;
+        self.say(seen, (TenantClusterReason::AdoptionRequired, drifted), waits_for(cluster, "this blocks it")).await?;
         Ok(Drift::Ends(StepOutcome::RequeueAfter(STUCK)))
     }
 

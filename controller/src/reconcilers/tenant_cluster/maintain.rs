@@ -16,9 +16,7 @@ use super::settings::SettingsOutcome;
 use super::upgrade::UpgradeContext;
 use super::{Reconciler, Round, STUCK, StepOutcome, WAITING};
 use crate::context::{Attempt, ReconcileError};
-use crate::decisions::{
-    CLUSTER_FINALIZER, Change, Keys, KeysSeen, Obstacle, OperationPhase, joined, keys_secret, kubeconfig_secret,
-};
+use crate::decisions::{CLUSTER_FINALIZER, Change, Keys, KeysSeen, Obstacle, joined, keys_secret, kubeconfig_secret};
 use crate::objects::{Deployment, Machine, SYSTEM, TenantCluster, TenantClusterReason};
 use crate::reach::kinds;
 
@@ -117,7 +115,8 @@ impl Reconciler<'_> {
         if let Some(seen) = round.seen().await? {
             if !seen.looked {
                 // It is unknown whether VMs are newer than the record.
-                let (doing, adopts) = (OperationPhase::Provisioning(joined(&seen.waits)), waits_for_a_look(cluster));
+                let (doing, adopts) =
+                    ((TenantClusterReason::ControlPlaneChanges, joined(&seen.waits)), waits_for_a_look(cluster));
                 round.say(&seen, doing, adopts).await?;
                 return Ok(StepOutcome::RequeueAfter(WAITING));
             }
@@ -220,10 +219,10 @@ impl Round<'_> {
         let is_between = decision.is_open() && !decision.is_held_up();
         let stuck = seen.waits.iter().find(|wait| wait.lasting && !is_between).map(ToString::to_string);
         let doing = match (&decision.drifted, stuck) {
-            _ if cluster.spec.paused => OperationPhase::Paused,
-            (Some(words), Some(other)) => OperationPhase::Drifted(format!("{words}; {other}")),
-            (Some(words), None) => OperationPhase::Drifted(words.clone()),
-            (None, Some(words)) => OperationPhase::Blocked(words),
+            _ if cluster.spec.paused => (TenantClusterReason::Paused, String::new()),
+            (Some(words), Some(other)) => (TenantClusterReason::AdoptionRequired, format!("{words}; {other}")),
+            (Some(words), None) => (TenantClusterReason::AdoptionRequired, words.clone()),
+            (None, Some(words)) => (TenantClusterReason::Blocked, words),
             (None, None) => decision.doing(),
         };
         self.report(&seen, doing, &decision).await?;
@@ -249,7 +248,7 @@ impl Round<'_> {
         };
         let Some(seen) = self.seen().await? else { return Ok(StepOutcome::RequeueNow) };
         let adopts = waits_for(self.cluster, "its control-plane nodes cannot be asked without their key");
-        self.say(&seen, OperationPhase::Blocked(words), adopts).await?;
+        self.say(&seen, (TenantClusterReason::Blocked, words), adopts).await?;
         Ok(StepOutcome::RequeueAfter(STUCK))
     }
 
@@ -271,14 +270,16 @@ impl Round<'_> {
             }
         };
         let (doing, rest) = match &arrived {
-            RunOutcome::Up(kubeconfig) if self.hand_over(&noted, kubeconfig).await? => (OperationPhase::Idle, WATCHING),
+            RunOutcome::Up(kubeconfig) if self.hand_over(&noted, kubeconfig).await? => {
+                ((TenantClusterReason::Idle, String::new()), WATCHING)
+            }
             RunOutcome::Up(_) => {
                 let name = kubeconfig_secret(&noted.name_any());
                 let words = format!("there is a Secret {name} that was not made for this cluster: remove it");
-                (OperationPhase::Blocked(words), STUCK)
+                ((TenantClusterReason::Blocked, words), STUCK)
             }
-            RunOutcome::Paused(waits) => (OperationPhase::Provisioning(joined(waits)), WAITING),
-            RunOutcome::Stopped(waits) => (OperationPhase::Blocked(joined(waits)), STUCK),
+            RunOutcome::Paused(waits) => ((TenantClusterReason::ControlPlaneChanges, joined(waits)), WAITING),
+            RunOutcome::Stopped(waits) => ((TenantClusterReason::Blocked, joined(waits)), STUCK),
             RunOutcome::Cancelled | RunOutcome::Gone => return Ok(StepOutcome::RequeueNow),
         };
         round.say(&seen, doing, adopts).await?;

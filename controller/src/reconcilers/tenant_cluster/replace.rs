@@ -17,10 +17,10 @@ use super::fleet_run::DeployResult;
 use super::own_nodes::{ClusterAccess, nodes};
 use super::{Round, STUCK, StepOutcome, WAITING};
 use crate::context::{Attempt, ReconcileError};
-use crate::decisions::{OperationPhase, ReplacementInputs, ReplacementStep, joined, lost_node, noted, operation_of};
+use crate::decisions::{ClusterCondition, ReplacementInputs, ReplacementStep, joined, lost_node, noted, operation_of};
 use crate::objects::{
     HOST_IS_OFF, JournalEntry, NodeRepair, Operation, OperationKind, OperationReason, OperationStatus, PlannedStep,
-    REPLACE_NODE, TenantCluster,
+    REPLACE_NODE, TenantCluster, TenantClusterReason,
 };
 use crate::reach::kinds;
 use crate::reconcilers::tolerant;
@@ -40,7 +40,7 @@ pub(super) enum LostNodeResult {
     /// A run has ended.
     Ran(StepOutcome),
     /// It waits. Nothing else changes meanwhile.
-    Says(OperationPhase),
+    Says(ClusterCondition),
 }
 
 impl Round<'_> {
@@ -51,7 +51,7 @@ impl Round<'_> {
         if let Some(open) = &self.record()?.replacement {
             if cluster.spec.paused {
                 let words = format!("the cluster is paused, and the replacement of {} continues afterwards", open.node);
-                return Ok(LostNodeResult::Says(OperationPhase::NodeLost(words)));
+                return Ok(LostNodeResult::Says((TenantClusterReason::NodeLost, words)));
             }
             let is_asked = cluster.annotations().get(REPLACE_NODE) == Some(&open.node);
             return self.run_replacement(&open.node, None, is_asked).await;
@@ -74,7 +74,7 @@ impl Round<'_> {
             Err(_) if before.is_none_or(|before| before.node.is_none()) => return Ok(LostNodeResult::None),
             Err(error) => {
                 let words = format!("whether the VM of {} runs is unknown, and is asked again: {error:#}", lost.name);
-                return Ok(LostNodeResult::Says(OperationPhase::NodeLost(words)));
+                return Ok(LostNodeResult::Says((TenantClusterReason::NodeLost, words)));
             }
         };
         let now = self.clock.time();
@@ -92,9 +92,9 @@ impl Round<'_> {
             ReplacementInputs { cluster, lost: &lost, seen, proof: &proof, noted: &repair, clusters, now: &now };
         let host_is_off = match inputs.next() {
             ReplacementStep::Nothing => return Ok(LostNodeResult::None),
-            ReplacementStep::Waits(words) => return Ok(LostNodeResult::Says(OperationPhase::NodeLost(words))),
+            ReplacementStep::Waits(words) => return Ok(LostNodeResult::Says((TenantClusterReason::NodeLost, words))),
             ReplacementStep::Asks(words) => {
-                return Ok(LostNodeResult::Says(OperationPhase::NodeLostAwaitingOperator(words)));
+                return Ok(LostNodeResult::Says((TenantClusterReason::NodeLostAwaitingOperator, words)));
             }
             ReplacementStep::Begin { host_is_off: Some(_) } if !was_named => {
                 return Ok(LostNodeResult::Ran(StepOutcome::RequeueNow));
@@ -117,10 +117,10 @@ impl Round<'_> {
 
     /// Why no other node can admit a new VM for a lost one now. It is asked before anything begins: from then on the former VM of
     /// the lost node is given up. The route for it has come with that of settings.
-    async fn incapable(&self, lost: &str) -> Result<Option<OperationPhase>, ReconcileError> {
+    async fn incapable(&self, lost: &str) -> Result<Option<ClusterCondition>, ReconcileError> {
         let Some(kubeconfig) = self.kubeconfig(self.cluster).await? else {
             let words = format!("{lost} is not replaced yet: the cluster's kubeconfig is not at hand");
-            return Ok(Some(OperationPhase::NodeLost(words)));
+            return Ok(Some((TenantClusterReason::NodeLost, words)));
         };
         let others: Vec<_> = self.record()?.nodes.iter().filter(|node| node.name != lost).collect();
         if others.is_empty() {
@@ -137,14 +137,17 @@ impl Round<'_> {
         }
         Ok(Some(match silence {
             Some(words) => {
-                OperationPhase::NodeLost(format!("{lost} is not replaced yet: no other node answers: {words}"))
+                (TenantClusterReason::NodeLost, format!("{lost} is not replaced yet: no other node answers: {words}"))
             }
             None => {
                 let image = self.cluster.resolved().and_then(|resolved| resolved.image.as_deref()).unwrap_or_default();
-                OperationPhase::NodeLostAwaitingOperator(format!(
-                    "{lost} is not replaced: the image {image} of the other nodes cannot admit a new VM. Bring the VM of {lost} back with \
+                (
+                    TenantClusterReason::NodeLostAwaitingOperator,
+                    format!(
+                        "{lost} is not replaced: the image {image} of the other nodes cannot admit a new VM. Bring the VM of {lost} back with \
                      its data disk, then set a later `image`; if the disk is lost, move to another cluster"
-                ))
+                    ),
+                )
             }
         }))
     }
@@ -190,7 +193,7 @@ impl Round<'_> {
         retries: bool,
     ) -> Result<LostNodeResult, ReconcileError> {
         let cluster = self.cluster;
-        let asks = |words: String| Ok(LostNodeResult::Says(OperationPhase::NodeLostAwaitingOperator(words)));
+        let asks = |words: String| Ok(LostNodeResult::Says((TenantClusterReason::NodeLostAwaitingOperator, words)));
         let Ok(keys) = self.keys(cluster).await? else {
             return asks(format!("{node} is not replaced: the cluster's keys are missing"));
         };
@@ -239,16 +242,16 @@ impl Round<'_> {
                             .await?;
                     }
                 }
-                return Ok(LostNodeResult::Says(OperationPhase::NodeLost(words)));
+                return Ok(LostNodeResult::Says((TenantClusterReason::NodeLost, words)));
             }
             DeployResult::Arrived(RunOutcome::Paused(waits), seen) => {
                 let words = joined(&waits);
-                (OperationPhase::Replacing(words.clone()), seen, (OperationReason::Running, words), WAITING)
+                ((TenantClusterReason::ReplacingNode, words.clone()), seen, (OperationReason::Running, words), WAITING)
             }
             DeployResult::Arrived(RunOutcome::Stopped(waits), seen) => {
                 let command = format!("`kaas cluster replace-node {} {node}` tries again", now.name_any());
                 let words = format!("{}. {command}", joined(&waits));
-                let doing = OperationPhase::NodeLostAwaitingOperator(words.clone());
+                let doing = (TenantClusterReason::NodeLostAwaitingOperator, words.clone());
                 (doing, seen, (OperationReason::Blocked, words), STUCK)
             }
             DeployResult::Arrived(..) => {

@@ -11,8 +11,8 @@ use super::own_nodes::ClusterAccess;
 use super::{Reconciler, Round, STUCK, StepOutcome};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
-    CLUSTER, ClusterCondition, Health, Observed, Obstacle, OperationPhase, add_ons, control_machine_status, is_leaving,
-    kept_vips, lowest_minor, pending_settings, unchanged, with_api,
+    CLUSTER, ClusterCondition, Health, Observed, Obstacle, add_ons, control_machine_status, is_leaving, kept_vips,
+    lowest_minor, pending_settings, unchanged, with_api,
 };
 use crate::objects::{
     Machine, MachineRole, MachineStatus, Reason as _, TenantCluster, TenantClusterReason, TenantClusterStatus, set,
@@ -153,7 +153,7 @@ impl Reconciler<'_> {
             control_plane: &seen,
             api: &access.api,
             pools: &pools,
-            doing: OperationPhase::Idle,
+            doing: (TenantClusterReason::Idle, String::new()),
             differs: None,
             obstacle: Some(Obstacle::new(reason, words.as_str())),
             adopts: None,
@@ -189,7 +189,7 @@ impl Round<'_> {
     pub(super) async fn say(
         &self,
         seen: &DeployStatus,
-        doing: OperationPhase,
+        doing: ClusterCondition,
         adopts: Option<String>,
     ) -> Result<(), ReconcileError> {
         let mut decision = self.decide_change(seen).await?;
@@ -223,7 +223,7 @@ impl Round<'_> {
     pub(super) async fn report(
         &self,
         seen: &DeployStatus,
-        doing: OperationPhase,
+        doing: ClusterCondition,
         decision: &ChangeDecision,
     ) -> Result<(), ReconcileError> {
         let Self { cluster, machines, access, .. } = *self;
@@ -252,7 +252,7 @@ impl Round<'_> {
         });
         let (differs, obstacle) = match &doing {
             // The stored record does not describe the nodes.
-            OperationPhase::Drifted(words) => (
+            (TenantClusterReason::AdoptionRequired, words) => (
                 Some((TenantClusterReason::ChangeBlocked, words.clone())),
                 Some(Obstacle::new(TenantClusterReason::ControlPlaneUnfit, words.as_str())),
             ),

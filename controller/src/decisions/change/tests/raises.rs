@@ -2,7 +2,6 @@
 
 use super::super::{Change, ObservedCluster};
 use super::{images, names, observed};
-use crate::decisions::health::OperationPhase;
 use crate::decisions::obstacle::Obstacle;
 use crate::objects::{Machine, MachineStatus, TenantCluster, TenantClusterReason, fixture};
 
@@ -47,5 +46,5 @@ fn minor_version_follows_the_image_and_never_falls() {
     cluster.spec.paused = true;
     assert!(matches!(of(&cluster, "1.35"), Change::Waits(TenantClusterReason::Changing, _)));
     let obstacle = Change::Blocked(Obstacle::new(TenantClusterReason::ImageUnsuitable, "x"));
-    assert!(matches!(obstacle.doing(), OperationPhase::Blocked(_)) && !obstacle.is_to_do());
+    assert!(matches!(obstacle.doing(), (TenantClusterReason::Blocked, _)) && !obstacle.is_to_do());
 }
