@@ -65,13 +65,7 @@ pub const RIGHTS: &[Right] = &[
     everywhere("", "secrets", &["create", "delete", "get", "patch"]),
     // The people of a Tenant. With `bind` on these two roles alone the controller gives nothing else.
     everywhere(RBAC, "rolebindings", &["create", "get", "patch"]),
-    Right {
-        group: RBAC,
-        resource: "clusterroles",
-        verbs: &["bind"],
-        at_home: false,
-        names: &[TENANT_EDIT, TENANT_VIEW],
-    },
+    Right { names: &[TENANT_EDIT, TENANT_VIEW], ..everywhere(RBAC, "clusterroles", &["bind"]) },
     // The Role to read the kubeconfig of one cluster. The API server refuses a Role, and a binding to it, with rights that the
     // controller lacks.
     everywhere(RBAC, "roles", &["create"]),
