@@ -138,16 +138,11 @@ impl Waiter {
 
     /// Reports the end of a wait, and the objects.
     fn report(&self, (arrived, object): (CommandOutcome, Value)) -> anyhow::Result<ExitCode> {
-        let (word, exit) = match &arrived {
-            CommandOutcome::Done(_) => ("done", ExitCode::SUCCESS),
-            CommandOutcome::Accepted(_) => ("taken", ExitCode::SUCCESS),
-            CommandOutcome::Paused(_) => ("paused", ExitCode::from(PAUSED)),
-            CommandOutcome::Stopped(_) => ("stopped", ExitCode::from(STOPPED)),
-        };
-        let reasons = match &arrived {
-            CommandOutcome::Done(_) | CommandOutcome::Accepted(_) => Vec::new(),
-            CommandOutcome::Paused(last) => last.clone(),
-            CommandOutcome::Stopped(why) => vec![why.clone()],
+        let (word, exit, reasons) = match &arrived {
+            CommandOutcome::Done(_) => ("done", ExitCode::SUCCESS, Vec::new()),
+            CommandOutcome::Accepted(_) => ("taken", ExitCode::SUCCESS, Vec::new()),
+            CommandOutcome::Paused(last) => ("paused", ExitCode::from(PAUSED), last.clone()),
+            CommandOutcome::Stopped(why) => ("stopped", ExitCode::from(STOPPED), vec![why.clone()]),
         };
         let objects = if let Value::Object(objects) = object { objects } else { Map::new() };
         let said = WaitReport { arrived: word, reasons, objects };

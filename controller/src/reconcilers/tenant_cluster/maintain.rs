@@ -17,7 +17,8 @@ use super::upgrade::UpgradeContext;
 use super::{Reconciler, Round, STUCK, StepOutcome, WAITING};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
-    CLUSTER_FINALIZER, Change, Keys, KeysSeen, Obstacle, joined, keys_secret, kubeconfig_secret, misnamed_node, with_lost,
+    CLUSTER_FINALIZER, Change, Keys, KeysSeen, Obstacle, joined, keys_secret, kubeconfig_secret, misnamed_node,
+    with_lost,
 };
 use crate::objects::{Deployment, Machine, SYSTEM, TenantCluster, TenantClusterReason};
 use crate::reach::kinds;

@@ -241,7 +241,7 @@ fn releasing_a_name_removes_only_its_record() {
             asked
         })
     });
-    let released = || client.wait(Cluster::release_name(&client, "t-w2"));
+    let released = || client.wait(client.change(ClusterChange::ReleaseName("t-w2")));
     // The ConfigMap does not exist; the name is no longer recorded; it may still be.
     assert_eq!([released(), released(), released()].map(|one| one.is_ok()), [true, true, false]);
     for asked in server.join().unwrap() {

@@ -21,8 +21,8 @@ pub use crate::testing::{DEPLOYMENT, Does, Fault, Machine, vm};
 use crate::testing::{Part, data_disk, doubtful, is_ours};
 use crate::workers::{
     Addresses, Changes, Cluster, ClusterChange, Discards, Evicted, Goal, Image, NodeSeen, Notice, OvaImage, Placed,
-    PodSeen, Pool, PoolRecord, Records, Removal, Rollout, RunOutcome, Site, Template, Token, Wait, Workers,
-    WorkersStatus, records,
+    PodSeen, Pool, PoolRecord, Records, Removal, Rollout, RunOutcome, Site, Template, Wait, Workers, WorkersStatus,
+    records,
 };
 
 pub type World = crate::testing::World<WorkerNodes>;

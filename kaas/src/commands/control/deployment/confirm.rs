@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::cluster_file::Site;
 use crate::confirm::{ask, by_name};
 
+#[derive(Default)]
 pub struct DeletionConfirmation {
     pub cluster: String,
     /// The place of the cluster, as text.
@@ -58,18 +59,7 @@ impl DeletionConfirmation {
     }
 
     pub fn of(cluster: &str, site: &dyn Site, disks: bool) -> Self {
-        Self {
-            cluster: cluster.to_owned(),
-            place: site.words(),
-            journal: site.journal(),
-            disks,
-            left: Vec::new(),
-            doubtful: Vec::new(),
-            held: Vec::new(),
-            copies: Vec::new(),
-            also: Vec::new(),
-            tenants: None,
-        }
+        Self { cluster: cluster.to_owned(), place: site.words(), journal: site.journal(), disks, ..Self::default() }
     }
 
     /// All lines that the question lists.
