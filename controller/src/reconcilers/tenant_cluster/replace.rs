@@ -18,7 +18,7 @@ use super::own_nodes::{ClusterAccess, nodes};
 use super::{Round, STUCK, StepOutcome, WAITING};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
-    CLUSTER_REF, ClusterCondition, ReplacementInputs, ReplacementStep, held_replacement, joined, lost_node, noted,
+    CLUSTER_REF, ClusterCondition, ReplacementInputs, ReplacementStep, held_message, joined, lost_node, noted,
     operation_of,
 };
 use crate::objects::{
@@ -79,7 +79,7 @@ impl Round<'_> {
             }
         };
         if let Some(held) = held {
-            let words = held_replacement(&lost, &proof, &held);
+            let words = held_message(&lost, &proof, &held);
             return Ok(words.map_or(LostNodeResult::None, LostNodeResult::Held));
         }
         let now = self.clock.time();
