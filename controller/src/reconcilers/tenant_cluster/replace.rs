@@ -123,8 +123,7 @@ impl Round<'_> {
     async fn replacement_held(&self) -> Result<Option<String>, ReconcileError> {
         let cluster = self.cluster;
         if let Some(pause) = self.pause_reason(cluster).await? {
-            let help = if cluster.spec.paused { ": set spec.paused to false" } else { "" };
-            return Ok(Some(format!("{}{help}", pause.words())));
+            return Ok(Some(pause.words()));
         }
         let operations = self.operations(cluster).await?;
         let open = operations.iter().find(|it| is_other_open(it));

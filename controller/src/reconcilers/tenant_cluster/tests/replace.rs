@@ -223,7 +223,7 @@ async fn paused_cluster_names_its_lost_node() {
     change(&world, |cluster| cluster.spec.paused = true);
     world.reconciles(60, 30).await;
     world.says("Progressing", "NodeLost", "the VM of shop-cp2 and its data disk are gone. It is not replaced now");
-    world.says("Progressing", "NodeLost", "set spec.paused to false");
+    world.says("Progressing", "NodeLost", "set `spec.paused` to false to continue");
     assert!(world.place.lock().admitted.is_empty() && operation(&world).is_null());
     change(&world, |cluster| cluster.spec.paused = false);
     world.until("replaced", is_replaced).await;
