@@ -70,12 +70,13 @@ impl Round<'_> {
         let proof = match self.power_proof(&lost.name).await? {
             Ok(proof) => proof,
             // A look that fails proves nothing, and takes nothing back.
-            Err(_) if held.is_some() || before.is_none_or(|before| before.node.is_none()) => {
-                return Ok(LostNodeResult::None);
-            }
             Err(error) => {
                 let words = format!("whether the VM of {} runs is unknown, and is asked again: {error:#}", lost.name);
-                return Ok(LostNodeResult::Says((TenantClusterReason::NodeLost, words)));
+                return Ok(match held {
+                    Some(held) => LostNodeResult::Held(format!("{words}. It is not replaced now: {held}")),
+                    None if before.is_none_or(|before| before.node.is_none()) => LostNodeResult::None,
+                    None => LostNodeResult::Says((TenantClusterReason::NodeLost, words)),
+                });
             }
         };
         if let Some(held) = held {
