@@ -198,7 +198,7 @@ properties! {
         .label("Virtual IP of the Kubernetes API")
         .description(
             "Unused IPv4 address in the subnet of the control-plane nodes. Clients reach the Kubernetes API there, \
-             whichever of them is up. Needed with three control-plane nodes. A worker joins the cluster there.",
+             whichever of those nodes is up. Needed with three control-plane nodes. A worker joins the cluster there.",
         )
         .example("192.168.10.10");
     DEPLOYMENT_SECRET = "deployment-secret" => secret: Option<Secret>, row(Cluster, Kind::Secret)

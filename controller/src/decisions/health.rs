@@ -6,14 +6,10 @@ use fleet::workers::NodeSeen;
 
 use super::observed::Observed;
 use super::obstacle::Obstacle;
-use super::owned::CLUSTER;
-use super::text::{joined, with_help};
+use super::text::joined;
 use crate::objects::{
     ConditionStatus, ControlPlaneStatus, NodePool, NodePoolReason, NodesStatus, Reason, TenantClusterReason,
 };
-
-/// How the operator continues a paused cluster.
-const RESUME: &str = "set spec.paused to false to continue";
 
 /// A condition's reason, with its message.
 pub type ClusterCondition = (TenantClusterReason, String);
@@ -26,7 +22,8 @@ pub fn with_lost(doing: ClusterCondition, lost: Option<ClusterCondition>) -> Clu
     let (doing, said) = doing;
     let both = format!("{words}; {said}");
     match doing {
-        Paused | Idle => (reason, words),
+        Idle => (reason, words),
+        Paused => (reason, format!("{words}; {}", Paused.help())),
         NodeLost | NodeLostAwaitingOperator => (NodeLostAwaitingOperator, both),
         OperationRuns | Blocked => (doing, both),
         _ => (doing, said),
@@ -48,7 +45,7 @@ pub fn before(obstacle: Option<&Obstacle>, paused: bool) -> Vec<ClusterCondition
     let control_plane = (Forming, "no control-plane node was created yet".to_owned());
     match obstacle {
         _ if paused => {
-            vec![preflight, control_plane, (Paused, RESUME.to_owned()), (NotReady, format!("it is paused: {RESUME}"))]
+            vec![preflight, control_plane, (Paused, none()), (NotReady, "it is paused".to_owned())]
         }
         Some(obstacle) if obstacle.reason == PreflightNotKnown => {
             let words = || obstacle.message.clone();
@@ -117,29 +114,7 @@ impl Health<'_> {
         };
         let control_plane = self.serves();
         let ready = self.ready(&control_plane, &nodes);
-        let said = vec![preflight, control_plane, self.nodes_ready(), up_to_date, progressing, ready];
-        said.into_iter().map(|(reason, words)| self.with_help(reason, words)).collect()
-    }
-
-    /// Adds the command or the field that helps.
-    fn with_help(&self, reason: TenantClusterReason, words: String) -> ClusterCondition {
-        use TenantClusterReason::{
-            AwaitingWindow, Changing, Degraded, Forming, NoQuorum, NodeLost, NotReady, Paused, Provisioning,
-            WorkersMissing,
-        };
-        let cluster = &self.control_plane.cluster;
-        let help = match reason {
-            // Most messages name the command that replaces the node.
-            NodeLost if words.contains("`kaas ") => return (reason, words),
-            Forming | Degraded | NoQuorum | NodeLost => format!("see kubectl describe machines -l {CLUSTER}={cluster}"),
-            WorkersMissing => "see kubectl describe nodepools".to_owned(),
-            Provisioning | NotReady => format!("see kubectl describe tenantclusters {cluster}"),
-            Changing => "see kubectl describe operations".to_owned(),
-            AwaitingWindow => "see spec.maintenance".to_owned(),
-            Paused => RESUME.to_owned(),
-            _ => return (reason, words),
-        };
-        (reason, with_help(words, &help))
+        vec![preflight, control_plane, self.nodes_ready(), up_to_date, progressing, ready]
     }
 
     fn serves(&self) -> ClusterCondition {
@@ -392,7 +367,8 @@ mod tests {
         let both = || "b; a".to_owned();
         for (doing, shown) in [
             ((Why::Idle, String::new()), (Why::NodeLost, b())),
-            ((Why::Paused, String::new()), (Why::NodeLost, b())),
+            // The pause was not named.
+            ((Why::Paused, String::new()), (Why::NodeLost, "b; set `spec.paused` to false to continue".to_owned())),
             ((Why::OperationRuns, a()), (Why::OperationRuns, both())),
             ((Why::Blocked, a()), (Why::Blocked, both())),
         ] {
@@ -417,7 +393,10 @@ mod tests {
                 let differs = Some((Why::Changing, "image".to_owned()));
                 let said = Health { doing, differs, ..of(&seen, &pools) }.conditions();
                 for (reason, words) in said.iter().filter(|(why, _)| why.standing() == ConditionStatus::False) {
-                    assert!(words.contains("kubectl ") || words.contains("spec."), "{reason:?}: {words}");
+                    let mut conditions = Vec::new();
+                    set(&mut conditions, *reason, words, 1, &super::super::fixture::now());
+                    let (help, message) = (reason.help(), &conditions[0].message);
+                    assert!(!help.is_empty() && message.ends_with(help), "{reason:?}: {message}");
                 }
             }
         }
@@ -484,10 +463,7 @@ mod tests {
         {
             assert_eq!(reason(&said, condition), expected);
         }
-        assert_eq!(
-            about(&said, "NodesReady").1,
-            "shop-general has 2 of 3 workers Ready; see kubectl describe nodepools"
-        );
+        assert_eq!(about(&said, "NodesReady").1, "shop-general has 2 of 3 workers Ready");
     }
 
     #[test]
@@ -516,7 +492,7 @@ mod tests {
         let good = with(&pool(2, 2), NodePoolReason::AllReady);
         assert_eq!(said(&[good.clone(), pool(0, 0)]).0, Why::WorkersReady);
         let scaling = with(&pool(3, 2), NodePoolReason::Scaling);
-        let words = "shop-general has 2 of 3 workers Ready (Scaling); see kubectl describe nodepools".to_owned();
+        let words = "shop-general has 2 of 3 workers Ready (Scaling)".to_owned();
         assert_eq!(said(&[good.clone(), scaling.clone()]), (Why::WorkersMissing, words));
         // The surplus of one pool does not count for another.
         let surge = with(&pool(2, 3), NodePoolReason::Scaling);

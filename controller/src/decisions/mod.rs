@@ -94,9 +94,7 @@ pub use self::preflight::{
 };
 pub use self::provider::{VCenterInventory, ZoneInventory};
 pub use self::repair::{Repairs, forget_old_illness, repaired, repairs};
-pub use self::replace::{
-    LostNode, ReplacementInputs, ReplacementStep, held_replacement, lost_node, misnamed_node, noted,
-};
+pub use self::replace::{LostNode, ReplacementInputs, ReplacementStep, held_message, lost_node, misnamed_node, noted};
 pub use self::resize::NodeSizes;
 pub use self::resolved::{ResolveInputs as NamedBySpec, resolved, standing, suits};
 pub use self::settings_plan::{AskedNode, SettingsStep, next_setting, with_present_vips};

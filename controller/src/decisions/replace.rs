@@ -5,7 +5,7 @@
 //! | one of three nodes is lost, and the others are Ready | yes | yes |
 //! | its VM is proved off or gone | for `repair.afterSeconds` | now |
 //! | its host does not respond | never | once the operator confirmed that the named host is off |
-//! | no Operation is open, and nothing is paused: the reconciler asks that before ([`held_replacement`]) | yes | yes |
+//! | no Operation is open, and nothing is paused: the reconciler asks that before ([`held_message`]) | yes | yes |
 //! | few clusters of the Provider replace a node at once | yes | no |
 //! | none was replaced automatically within a day | yes | no |
 //!
@@ -132,7 +132,7 @@ fn evidence(node: &str, proof: &PowerProof) -> String {
 }
 
 /// The message about a lost node that is not replaced now, for the reason `held`. `None` if the node may return by itself.
-pub fn held_replacement(lost: &LostNode, proof: &PowerProof, held: &str) -> Option<String> {
+pub fn held_message(lost: &LostNode, proof: &PowerProof, held: &str) -> Option<String> {
     let may_return =
         matches!(proof, PowerProof::Unknown { host, .. } if host.as_ref().is_none_or(|host| host.responds));
     let words = || format!("{}. It is not replaced now: {held}", evidence(&lost.name, proof));
@@ -370,7 +370,7 @@ mod tests {
     #[test]
     fn held_replacement_is_explained() {
         let held = |proof: &PowerProof, is_asked| {
-            held_replacement(&LostNode { name: "shop-cp2".to_owned(), is_asked }, proof, "set spec.paused to false")
+            held_message(&LostNode { name: "shop-cp2".to_owned(), is_asked }, proof, "set spec.paused to false")
         };
         let unknown = PowerProof::Unknown { why: "it is on".to_owned(), host: None };
         for (proof, is_asked, words) in [

@@ -1,4 +1,4 @@
-//! Lists in messages, and what helps.
+//! Lists in messages.
 
 /// All texts with semicolons between them.
 pub fn joined<T: ToString>(all: &[T]) -> String {
@@ -12,9 +12,4 @@ pub(super) fn listed<T: ToString>(all: &[T], most: usize) -> String {
         0 => shown,
         more => format!("{shown} and {more} more"),
     }
-}
-
-/// A message with the command or the field that helps.
-pub(super) fn with_help(words: String, help: &str) -> String {
-    if words.is_empty() { help.to_owned() } else { format!("{words}; {help}") }
 }

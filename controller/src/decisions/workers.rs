@@ -13,7 +13,7 @@ use kube::api::ObjectMeta;
 use super::limits::{PoolAllowance, is_leaving_machine};
 use super::owned::{CLUSTER, MACHINE_FINALIZER, NODE_POOL, owner};
 use super::repair::Repairs;
-use super::text::{joined, with_help};
+use super::text::joined;
 use crate::objects::{
     Discards, Machine, MachineReason, MachineRole, MachineSpec, MachineStatus, NodePool, NodePoolReason,
     NodePoolStatus, PinnedImage, Reference, Removal, TenantCluster, VMClassSpec, set,
@@ -179,13 +179,7 @@ pub fn pool_status(pool: &NodePool, generation: i64, looked: &PoolObservation<'_
         (Replacing, waits.into_iter().chain(held.slow.clone()).collect::<Vec<_>>().join("; "))
     };
     let repairable = (repairs.reason, repairs.words.clone());
-    let help = format!("see kubectl describe machines -l {NODE_POOL}={}", pool.name_any());
     for (reason, words) in [Some(ready), seen.looked.then_some(up_to_date), Some(repairable)].into_iter().flatten() {
-        let words = match reason {
-            Scaling | WorkersNotReady | DrainBlocked | Replacing => with_help(words, &help),
-            Paused => with_help(words, "set paused to false in spec.rollout of the pool, or in spec of its cluster"),
-            _ => words,
-        };
         set(&mut status.conditions, reason, &words, generation, now);
     }
     status

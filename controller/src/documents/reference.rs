@@ -73,7 +73,7 @@ fn conditions(all: &[Described], text: &mut String) {
         return;
     }
     text.push_str("\n| Condition | Reason | Status | When, and what to do |\n| --- | --- | --- | --- |\n");
-    for Described { condition, meaning, reasons } in all {
+    for Described { condition, meaning, reasons, .. } in all {
         let _ = writeln!(text, "| `{condition}` | | | {} |", cell(meaning));
         for (word, standing, meaning) in reasons {
             let _ = writeln!(text, "| | `{word}` | {standing:?} | {} |", cell(meaning));

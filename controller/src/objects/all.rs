@@ -32,6 +32,8 @@ pub struct Described {
     pub meaning: &'static str,
     /// Each reason with the status that it sets, and its meaning.
     pub reasons: Vec<(&'static str, ConditionStatus, &'static str)>,
+    /// The command or the field that helps for each of them. Empty if nothing has to be done.
+    pub help: Vec<&'static str>,
 }
 
 pub fn all() -> Vec<Kind> {
@@ -59,14 +61,14 @@ where
 }
 
 fn described<R: Reason>() -> Vec<Described> {
-    let of = |condition: &str| {
-        let reasons = R::ALL.iter().filter(|reason| reason.condition() == condition);
-        reasons.map(|reason| (reason.word(), reason.standing(), reason.meaning().trim())).collect()
-    };
-    let described = |(condition, meaning): &(&'static str, &'static str)| Described {
-        condition,
-        meaning: meaning.trim(),
-        reasons: of(condition),
+    let described = |(condition, meaning): &(&'static str, &'static str)| {
+        let reasons: Vec<R> = R::ALL.iter().copied().filter(|reason| reason.condition() == *condition).collect();
+        Described {
+            condition,
+            meaning: meaning.trim(),
+            reasons: reasons.iter().map(|reason| (reason.word(), reason.standing(), reason.meaning().trim())).collect(),
+            help: reasons.iter().map(|reason| reason.help()).collect(),
+        }
     };
     R::CONDITIONS.iter().map(described).collect()
 }
@@ -75,44 +77,27 @@ fn described<R: Reason>() -> Vec<Described> {
 mod tests {
     use super::*;
 
-    /// The reasons without a help that are False, and those with one that are not.
-    fn without_help<R: Reason>() -> Vec<(&'static str, &'static str)> {
-        let is_wrong = |reason: &&R| (reason.standing() == ConditionStatus::False) == reason.help().is_empty();
-        R::ALL.iter().filter(is_wrong).map(|reason| (reason.condition(), reason.word())).collect()
+    /// The condition, the word, the status and the help of each reason.
+    fn helped() -> Vec<(&'static str, &'static str, ConditionStatus, &'static str)> {
+        let of = |Described { condition, reasons, help, .. }: Described| {
+            reasons.into_iter().zip(help).map(move |((word, standing, _), help)| (condition, word, standing, help))
+        };
+        all().into_iter().flat_map(|kind| kind.conditions).flat_map(of).collect()
     }
 
     #[test]
     fn reasons_of_false_conditions_name_what_helps() {
-        let found = [
-            without_help::<TenantReason>(),
-            without_help::<ProviderReason>(),
-            without_help::<IPPoolReason>(),
-            without_help::<NodeImageReason>(),
-            without_help::<TenantClusterReason>(),
-            without_help::<NodePoolReason>(),
-            without_help::<MachineReason>(),
-            without_help::<OperationReason>(),
-        ];
+        let mut found = helped();
+        // Those without a help that are False, and those with one that are not.
+        found.retain(|(.., standing, help)| (*standing == ConditionStatus::False) == help.is_empty());
+        let found: Vec<_> = found.into_iter().map(|(condition, word, ..)| (condition, word)).collect();
         // Nothing has to be done.
-        assert_eq!(found.concat(), [("Progressing", "Idle"), ("Progressing", "Ended")]);
+        assert_eq!(found, [("Progressing", "Idle"), ("Progressing", "Ended")]);
     }
 
     #[test]
     fn help_names_a_command_or_a_field() {
-        fn all<R: Reason>() -> Vec<&'static str> {
-            R::ALL.iter().map(|reason| reason.help()).filter(|help| !help.is_empty()).collect()
-        }
-        let all = [
-            all::<TenantReason>(),
-            all::<ProviderReason>(),
-            all::<IPPoolReason>(),
-            all::<NodeImageReason>(),
-            all::<TenantClusterReason>(),
-            all::<NodePoolReason>(),
-            all::<MachineReason>(),
-            all::<OperationReason>(),
-        ];
-        for help in all.concat() {
+        for (.., help) in helped().into_iter().filter(|(.., help)| !help.is_empty()) {
             assert!(help.matches('`').count() >= 2 && help.len() < 128, "{help}");
         }
     }

@@ -89,16 +89,16 @@ pub trait Reason: Copy + 'static {
 /// The longest message.
 const MESSAGE: usize = 1024;
 
-/// A message with what helps, unless the message names a command or a field itself. A long message is cut before that.
+/// A message with what helps, unless the message has that text. A long message is cut before it.
 fn with_help(message: &str, help: &str) -> String {
-    const SIGNS: [&str; 4] = ["`", "kubectl ", "spec.", "kaas.local/"];
-    let is_named = help.is_empty() || SIGNS.iter().any(|sign| message.contains(sign));
-    let room = if is_named { MESSAGE } else { MESSAGE.saturating_sub(help.chars().count() + 2) };
-    let words: String = message.chars().take(room).collect();
-    match (is_named, words.is_empty()) {
-        (true, _) => words,
-        (false, true) => help.to_owned(),
-        (false, false) => format!("{words}; {help}"),
+    let cut = |length: usize| message.chars().take(length).collect::<String>();
+    let whole = cut(MESSAGE);
+    if whole.contains(help) {
+        whole
+    } else if whole.is_empty() {
+        help.to_owned()
+    } else {
+        format!("{}; {help}", cut(MESSAGE.saturating_sub(help.chars().count() + 2)))
     }
 }
 
@@ -220,11 +220,18 @@ mod tests {
         let help = Weather::Rain.help();
         assert_eq!((help, Weather::Sun.help()), ("see `umbrella`", ""));
         assert_eq!((with_help("", help), with_help("dry", "")), (help.to_owned(), "dry".to_owned()));
-        for named in ["run `boots`", "see kubectl describe", "set spec.coat", "annotate kaas.local/do"] {
+        for named in [help, "it rains; see `umbrella`", "see `umbrella` first"] {
             assert_eq!(with_help(named, help), named);
         }
-        let long = with_help(&"\u{fc}".repeat(2000), help);
-        assert!(long.chars().count() == MESSAGE && long.ends_with(help), "{long}");
+        // A foreign error with such signs replaced what helps.
+        for other in ["run `boots`", "see kubectl describe", "not correct: spec.coat", "annotate kaas.local/do"] {
+            assert_eq!(with_help(other, help), format!("{other}; {help}"));
+        }
+        let long = "\u{fc}".repeat(2000);
+        for long in [long.clone(), format!("{long}; {help}")] {
+            let long = with_help(&long, help);
+            assert!(long.chars().count() == MESSAGE && long.ends_with(help), "{long}");
+        }
     }
 
     #[test]

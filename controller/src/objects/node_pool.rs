@@ -32,7 +32,8 @@ use super::shapes;
     validation = (
         "self.metadata.name.startsWith(self.spec.clusterRef.name + '-') && self.metadata.name.size() <= 52 && \
          self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
-        "the name is no DNS label of at most 52 characters that begins with the cluster's name and a dash"
+        "the name is no DNS label of at most 52 characters that begins with the cluster's name and a dash. Names of nodes and VMs \
+         begin with it"
     ),
     printcolumn(name = "Cluster", type_ = "string", json_path = ".spec.clusterRef.name"),
     printcolumn(name = "Replicas", type_ = "integer", json_path = ".spec.replicas"),

@@ -34,7 +34,7 @@ pub async fn list<K: Kind>(
     objects.list(&Collection::of::<K>(namespace), label).await?.iter().map(read).collect()
 }
 
-/// As [`list`], for objects that the caller does not own.
+/// As [`list`], for objects that the caller does not own. It fails only if a spec cannot be read.
 pub async fn list_tolerant<K: Kind>(
     objects: &dyn Objects,
     namespace: Option<&str>,

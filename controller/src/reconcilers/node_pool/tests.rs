@@ -442,7 +442,7 @@ async fn deleting_a_pool_drains_its_workers() {
     pooled.sticks_to("shop-general-w1", false);
     pooled.0.api.remove::<NodePool>(Some("team-blue"), "shop-general");
     pooled.reconciles(8, 60).await;
-    assert_eq!(pooled.condition("UpToDate"), "DrainBlocked");
+    pooled.says("UpToDate", "DrainBlocked", "set `spec.drain` of the Machine");
     assert_eq!(pooled.workers().len(), 1);
     pooled.0.place.lock().stuck.clear();
     pooled.until("gone", |it| it.0.api.names("nodepools").is_empty()).await;

@@ -18,7 +18,7 @@ use super::own_nodes::{ClusterAccess, nodes};
 use super::{Round, STUCK, StepOutcome, WAITING};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
-    CLUSTER_REF, ClusterCondition, ReplacementInputs, ReplacementStep, held_replacement, joined, lost_node, noted,
+    CLUSTER_REF, ClusterCondition, ReplacementInputs, ReplacementStep, held_message, joined, lost_node, noted,
     operation_of,
 };
 use crate::objects::{
@@ -70,16 +70,17 @@ impl Round<'_> {
         let proof = match self.power_proof(&lost.name).await? {
             Ok(proof) => proof,
             // A look that fails proves nothing, and takes nothing back.
-            Err(_) if held.is_some() || before.is_none_or(|before| before.node.is_none()) => {
-                return Ok(LostNodeResult::None);
-            }
             Err(error) => {
                 let words = format!("whether the VM of {} runs is unknown, and is asked again: {error:#}", lost.name);
-                return Ok(LostNodeResult::Says((TenantClusterReason::NodeLost, words)));
+                return Ok(match held {
+                    Some(held) => LostNodeResult::Held(format!("{words}. It is not replaced now: {held}")),
+                    None if before.is_none_or(|before| before.node.is_none()) => LostNodeResult::None,
+                    None => LostNodeResult::Says((TenantClusterReason::NodeLost, words)),
+                });
             }
         };
         if let Some(held) = held {
-            let words = held_replacement(&lost, &proof, &held);
+            let words = held_message(&lost, &proof, &held);
             return Ok(words.map_or(LostNodeResult::None, LostNodeResult::Held));
         }
         let now = self.clock.time();
@@ -123,8 +124,7 @@ impl Round<'_> {
     async fn replacement_held(&self) -> Result<Option<String>, ReconcileError> {
         let cluster = self.cluster;
         if let Some(pause) = self.pause_reason(cluster).await? {
-            let help = if cluster.spec.paused { ": set spec.paused to false" } else { "" };
-            return Ok(Some(format!("{}{help}", pause.words())));
+            return Ok(Some(pause.words()));
         }
         let operations = self.operations(cluster).await?;
         let open = operations.iter().find(|it| is_other_open(it));

@@ -88,8 +88,7 @@ impl Round<'_> {
             Some(open) => planned_fields(open).unwrap_or_else(setting_fields),
             None => pending.iter().map(|field| (*field).to_owned()).collect(),
         };
-        let fields = pending.join(", ");
-        if fields.is_empty() && operation.is_none() {
+        if pending.is_empty() && operation.is_none() {
             let applied = node_settings_hashes(spec, &versions);
             // An earlier version recorded no versions of Secrets. Changes of their content count from now on.
             if !pinned.node_settings.is_empty() && pinned.node_settings != applied {
@@ -97,6 +96,8 @@ impl Round<'_> {
             }
             return Ok(Current);
         }
+        // Nodes are asked for these. Fields that differ later follow in the next Operation.
+        let fields = changed.join(", ");
         let changing = |words: &str| Pending(PendingSettings::new(Changing, about(&fields, words), operation));
         if let Some(rest) = self.pause_reason(cluster).await? {
             if let Some(name) = operation {

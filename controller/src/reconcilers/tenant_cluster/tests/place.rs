@@ -23,12 +23,13 @@ use fleet::hypervisor::{
     ImageTemplate, Placement, PowerState, Result, ShutDown, Stamp, Vm, VmRef, VmSize,
 };
 use fleet::lease::Snapshots;
-use fleet::nodes::{AddOnSeen, ConfigureAnswer};
+use fleet::nodes::{AddOnSeen, ConfigureAnswer, Credentials};
 use fleet::workers::{Cluster, ClusterChange, Evicted, NodeSeen, PodSeen};
 use tokio::time::Instant;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
+use super::super::secrets::ends;
 use super::contents::{Content, Ill};
 use crate::decisions::fixture;
 use crate::objects::{Provider, TenantCluster};
@@ -274,6 +275,13 @@ impl State {
         Ok(Kubeconfig { server, server_name: None, authority, certificate, key: Secret::new(pair.serialize_pem()) })
     }
 
+    /// Whether the certificate of a kubeconfig has expired by the clock of tests.
+    fn has_expired(&self, kubeconfig: &str) -> bool {
+        let now = rcgen::date_time_ymd(2027, 1, 1) + self.began.unwrap().elapsed();
+        let ends = Credentials::parse(kubeconfig).ok().and_then(|credentials| ends(&credentials));
+        ends.is_some_and(|ends| ends.0.as_second() <= now.unix_timestamp())
+    }
+
     /// The current state of a VM that was seen.
     fn own(&mut self, seen: &Vm) -> anyhow::Result<&mut Made> {
         match self.vms.iter_mut().find(|(vm, ..)| vm.reference == seen.reference) {
@@ -325,8 +333,10 @@ impl Infrastructure for InMemoryPlace {
     }
 
     fn cluster(&self, kubeconfig: &str) -> anyhow::Result<Box<dyn Cluster>> {
-        anyhow::ensure!(!self.lock().is_unusable, "its certificate is none");
-        self.lock().asked_by.insert(kubeconfig.to_owned());
+        let mut state = self.lock();
+        anyhow::ensure!(!state.is_unusable, "its certificate is none");
+        state.asked_by.insert(kubeconfig.to_owned());
+        anyhow::ensure!(!state.has_expired(kubeconfig), "its certificate has expired");
         Ok(Box::new(Api(self.clone())))
     }
 

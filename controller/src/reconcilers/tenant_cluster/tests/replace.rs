@@ -223,8 +223,24 @@ async fn paused_cluster_names_its_lost_node() {
     change(&world, |cluster| cluster.spec.paused = true);
     world.reconciles(60, 30).await;
     world.says("Progressing", "NodeLost", "the VM of shop-cp2 and its data disk are gone. It is not replaced now");
-    world.says("Progressing", "NodeLost", "set spec.paused to false");
+    world.says("Progressing", "NodeLost", "set `spec.paused` to false to continue");
     assert!(world.place.lock().admitted.is_empty() && operation(&world).is_null());
+    // A look that failed removed it.
+    let mut failed = 0;
+    for left in 0..8 {
+        world.place.lock().unlisted_after = Some(left);
+        let _ = world.reconcile().await;
+        world.place.lock().unlisted_after = None;
+        let (_, reason, message) = world.condition("Progressing");
+        if message.contains("whether the VM of shop-cp2 runs is unknown") {
+            assert!(
+                reason == "NodeLost" && message.contains("It is not replaced now: the cluster is paused"),
+                "{message}"
+            );
+            failed += 1;
+        }
+    }
+    assert!(failed > 0, "each look succeeded");
     change(&world, |cluster| cluster.spec.paused = false);
     world.until("replaced", is_replaced).await;
 }

@@ -226,6 +226,24 @@ async fn late_refusal_restores_changed_nodes() {
     assert_eq!(world.outcomes(), ["refused"]);
 }
 
+/// Nodes are asked for the fields of the Operation. The message listed those that differ from the record.
+#[tokio::test(start_paused = true)]
+async fn message_names_the_fields_that_were_asked() {
+    let other: Edit = |it| it.spec.pod_security = PodSecurity::Restricted;
+    let reverted: Edit = |it| it.spec.site.ntp_servers = fixture::cluster().spec.site.ntp_servers;
+    for (later, reason) in [(other, "SettingsRefused"), (reverted, "Changing")] {
+        let world = World::ready().await;
+        edit(&world, |it| it.spec.site.ntp_servers = vec!["10.0.0.7".to_owned()]);
+        world.reconcile().await.unwrap();
+        world.place.lock().refuses = Some((world.address_of(2), "ntp-servers".to_owned()));
+        edit(&world, later);
+        world.reconcile().await.unwrap();
+        world.until(reason, |world| world.condition("UpToDate").1 == reason).await;
+        let message = world.condition("UpToDate").2;
+        assert!(message.starts_with("site.ntpServers: "), "{message}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn older_image_is_named_with_its_upgrade() {
     let world = World::ready().await;
