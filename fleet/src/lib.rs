@@ -14,8 +14,8 @@
 //! cancel files find_ova notice schema timestamp
 //! ```
 
-/// Implements a trait with async methods. Each line of the first part is a method of the trait, with the method of `self` or of a
-/// part of it that does its work. After `=`, one method of `self` does all. The other methods follow in full.
+/// Implements a trait with async methods. Each line of the first part has a method of the trait and, after `=`, the method that does
+/// its work, of `self` or of a part. In the second form, one method of `self` does the work of all. Other methods follow in full.
 #[macro_export]
 macro_rules! delegate {
     (impl $trait:ident for $type:ty {

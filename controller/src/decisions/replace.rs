@@ -73,7 +73,7 @@ fn is_node(seen: &DeployStatus, name: &str) -> bool {
     seen.nodes.iter().any(|node| node.name == name)
 }
 
-/// What the operator has to do if the annotation names no control-plane node. Its value may be any text, so it is ignored.
+/// Says how to correct an annotation that names no control-plane node. Its value may be any text, so it is ignored.
 pub fn misnamed_node(cluster: &TenantCluster, seen: &DeployStatus) -> Option<String> {
     let asked = annotation(cluster, REPLACE_NODE).filter(|asked| seen.formed && !is_node(seen, asked))?;
     let nodes: Vec<&str> = seen.nodes.iter().map(|node| node.name.as_str()).collect();
