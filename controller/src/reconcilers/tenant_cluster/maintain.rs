@@ -17,8 +17,8 @@ use super::upgrade::UpgradeContext;
 use super::{Reconciler, Round, STUCK, StepOutcome, WAITING};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
-    CLUSTER_FINALIZER, Change, Keys, KeysSeen, Obstacle, joined, keys_secret, kubeconfig_secret, misnamed_node,
-    with_lost,
+    CLUSTER_FINALIZER, Change, ClusterCondition, Keys, KeysSeen, Obstacle, joined, keys_secret, kubeconfig_secret,
+    misnamed_node, with_lost,
 };
 use crate::objects::{Deployment, Machine, SYSTEM, TenantCluster, TenantClusterReason};
 use crate::reach::kinds;
@@ -131,7 +131,7 @@ impl Reconciler<'_> {
         // Existing VMs were created with the same settings, or the run is rejected.
         self.note(cluster, &[], |status| pin_told(status, &cluster.spec, &around)).await?;
         let ran = round.run_deploy(Goal::Deploy(&wanted)).await?;
-        round.after(ran, adopts).await
+        round.after(ran, adopts, None).await
     }
 }
 
@@ -192,7 +192,7 @@ impl Round<'_> {
                 self.record_health(decision, false).await?;
             }
             let ran = self.run_deploy(Goal::Continue).await?;
-            return self.after(ran, adopts).await;
+            return self.after(ran, adopts, lost).await;
         }
         let are_good = seen.looked && seen.nodes.iter().all(|node| node.ready);
         let is_idle = !decision.is_open() && !decision.change.is_to_do();
@@ -261,8 +261,14 @@ impl Round<'_> {
         Ok(StepOutcome::RequeueAfter(STUCK))
     }
 
-    /// Writes the result of a run. `adopts` is why the operator's request to adopt is still open.
-    pub(super) async fn after(self, ran: DeployResult, adopts: Option<String>) -> Result<StepOutcome, ReconcileError> {
+    /// Writes the result of a run. `adopts` is why the operator's request to adopt is still open, `lost` is the message about a
+    /// lost node, as for [`with_lost`].
+    pub(super) async fn after(
+        self,
+        ran: DeployResult,
+        adopts: Option<String>,
+        lost: Option<ClusterCondition>,
+    ) -> Result<StepOutcome, ReconcileError> {
         let Self { cluster, .. } = self;
         // With the record of the run, whose nodes and CA identify the kubeconfig. The spec is the one that the run used.
         let Some(noted) = self.find(cluster).await? else { return Ok(StepOutcome::RequeueNow) };
@@ -275,7 +281,8 @@ impl Round<'_> {
             DeployResult::Cancelled => return Ok(StepOutcome::RequeueNow),
             DeployResult::Refused(words) => {
                 let words = after_word(adopts.as_deref(), &words);
-                return self.stuck(&noted, TenantClusterReason::Blocked, &words).await;
+                let (reason, words) = with_lost((TenantClusterReason::Blocked, words), lost);
+                return self.stuck(&noted, reason, &words).await;
             }
         };
         let (doing, rest) = match &arrived {
@@ -291,7 +298,7 @@ impl Round<'_> {
             RunOutcome::Stopped(waits) => ((TenantClusterReason::Blocked, joined(waits)), STUCK),
             RunOutcome::Cancelled | RunOutcome::Gone => return Ok(StepOutcome::RequeueNow),
         };
-        round.say(&seen, doing, adopts).await?;
+        round.say(&seen, with_lost(doing, lost), adopts).await?;
         Ok(StepOutcome::RequeueAfter(rest))
     }
 }

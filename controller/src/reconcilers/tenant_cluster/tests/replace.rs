@@ -46,7 +46,7 @@ fn change(world: &World, change: impl FnOnce(&mut TenantCluster)) {
     world.api.put(&cluster);
 }
 
-fn annotate(world: &World, name: &str, value: &str) {
+pub(super) fn annotate(world: &World, name: &str, value: &str) {
     change(world, |cluster| {
         cluster.metadata.annotations.get_or_insert_default().insert(name.to_owned(), value.to_owned());
     });
