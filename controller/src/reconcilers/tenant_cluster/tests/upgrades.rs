@@ -19,7 +19,7 @@ use kube::runtime::controller::Action;
 use super::World;
 use super::api::Mortal;
 use super::place;
-use super::replace::{annotate, is_replaced, loses_a_node};
+use super::replace::{annotate, host_returns, is_replaced, is_shut_out, loses_a_node, replaces_on_a_silent_host};
 use crate::context::ReconcileError;
 use crate::decisions::fixture;
 use crate::objects::{
@@ -414,6 +414,28 @@ async fn cluster_is_upgraded_after_a_replacement() {
     world.until("replaced", is_replaced).await;
     world.upgrades_to(NEW).await;
     world.all_run(NEW, "after the replacement");
+}
+
+// The conflict about the address of the node prevented the commit, and the VM was shut out after the commit only.
+#[tokio::test(start_paused = true)]
+async fn returned_vm_is_shut_out_before_a_commit() {
+    let world = World::upgradable().await;
+    let former = replaces_on_a_silent_host(&world).await;
+    // The operator takes the host out of the inventory, and adds it again.
+    let made = {
+        let mut state = world.place.lock();
+        let at = state.vms.iter().position(|(vm, ..)| vm.reference == former.reference).unwrap();
+        state.vms.remove(at)
+    };
+    world.edit(|spec| spec.upgrade.commit = Commit::Manual);
+    world.swaps_to(NEW).await;
+    world.place.lock().vms.push(made);
+    host_returns(&world);
+    world.reconciles(2, 30).await;
+    assert!(is_shut_out(&world, &former));
+    assert_eq!((world.outcome(), world.up_to_date().as_str()), (None, "AwaitingCommit"));
+    world.asks("commit");
+    world.until("committed", World::is_current).await;
 }
 
 // The messages about a lost node were dropped while a swap awaited its commit.
