@@ -472,7 +472,8 @@ mod tests {
         assert!(
             held(&[Blocked, NotEnded]).contains("is blocked, and `kaas cluster upgrade shop --do abandon` ends it")
         );
-        for reasons in [&[][..], &[Running, NotEnded], &[Waiting]] {
+        let none: &[OperationReason] = &[];
+        for reasons in [none, &[Running, NotEnded], &[Waiting]] {
             let words = held(reasons);
             assert!(words.contains("continues by itself") && !words.contains("abandon"), "{words}");
         }

@@ -198,7 +198,7 @@ async fn returned_vm_is_shut_out_while_another_node_is_lost() {
 async fn paused_cluster_names_a_returned_vm() {
     let world = World::ready().await;
     let former = replaces_on_a_silent_host(&world).await;
-    world.until("idle", |world| world.condition("Progressing").1 == "Idle").await;
+    world.reconciles(4, 30).await;
     change(&world, |cluster| cluster.spec.paused = true);
     host_returns(&world);
     world.reconciles(4, 30).await;
