@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
-use crate::objects::{Provider, ProviderReason, VSphere, ZoneRoom};
+use crate::objects::{Provider, ProviderReason, ProviderStatus, VSphere, ZoneRoom};
 
 /// A vCenter that answers, and the objects that a Provider names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,8 +14,6 @@ pub struct VCenterInventory {
     pub instance: String,
     /// The account that is logged in, as the vCenter names it.
     pub user: String,
-    /// Its IPv4 addresses. Empty if its name could not be resolved.
-    pub addresses: Vec<Ipv4Addr>,
     /// Missing objects, each with its path.
     pub absent: Vec<String>,
     /// Privileges that the account lacks, each with its object and its purpose.
@@ -64,17 +62,31 @@ pub fn host_of(server: &str) -> &str {
     server.split(':').next().unwrap_or_default()
 }
 
-/// The IPv4 addresses that hosts can have, each once, and no more than a status has.
+/// The IPv4 addresses that hosts can have, each once.
 pub fn host_addresses(resolved: impl Iterator<Item = IpAddr>) -> Vec<Ipv4Addr> {
-    const MOST: usize = 8;
     let of_hosts = resolved.filter_map(|address| match address {
         IpAddr::V4(it) if !it.is_loopback() && !it.is_link_local() && (1..224).contains(&it.octets()[0]) => Some(it),
         _ => None,
     });
-    of_hosts.collect::<BTreeSet<_>>().into_iter().take(MOST).collect()
+    of_hosts.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// The addresses of a Provider's vCenter: that of its spec, and those that its name had at the last look.
+/// Adds an answer for the name of the vCenter to the status. Earlier answers stay while the spec names the same server: an answer
+/// may have only some of its addresses, or a forged one. Those that were known first stay, and no more than a status has.
+pub fn add_addresses(status: &mut ProviderStatus, server: &str, answer: &[Ipv4Addr]) {
+    const MOST: usize = 16;
+    if status.resolved_server.as_deref().is_some_and(|before| before != server) {
+        status.server_addresses.clear();
+    }
+    status.resolved_server = Some(server.to_owned());
+    for address in answer.iter().map(ToString::to_string) {
+        if status.server_addresses.len() < MOST && !status.server_addresses.contains(&address) {
+            status.server_addresses.push(address);
+        }
+    }
+}
+
+/// The addresses of a Provider's vCenter: that of its spec, and those that its name had.
 pub fn server_addresses(provider: &Provider) -> Vec<Ipv4Addr> {
     let named = provider.spec.vsphere.iter().map(|vsphere| host_of(&vsphere.server));
     let looked = provider.status.iter().flat_map(|status| &status.server_addresses).map(String::as_str);
@@ -164,7 +176,7 @@ mod tests {
         let found = host_addresses(resolved.iter().map(|text| text.parse().unwrap()));
         assert_eq!(found, [Ipv4Addr::new(10, 0, 0, 5), Ipv4Addr::new(10, 0, 0, 9)]);
         let many = (0..=255).map(|last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)));
-        assert_eq!(host_addresses(many).len(), 8);
+        assert_eq!(host_addresses(many).len(), 256);
         assert_eq!((host_of("vcenter.example.com:443"), host_of("10.0.0.7")), ("vcenter.example.com", "10.0.0.7"));
         let mut provider = fixture::provider();
         assert!(server_addresses(&provider).is_empty());
@@ -172,5 +184,26 @@ mod tests {
         assert_eq!(server_addresses(&provider), [Ipv4Addr::new(10, 0, 0, 5)]);
         provider.spec.vsphere.as_mut().unwrap().server = "10.0.0.7:443".to_owned();
         assert_eq!(server_addresses(&provider), [Ipv4Addr::new(10, 0, 0, 7), Ipv4Addr::new(10, 0, 0, 5)]);
+    }
+
+    // Each answer replaced the previous one: a round-robin or forged answer freed the address of the vCenter.
+    #[test]
+    fn answers_for_a_vcenter_are_united() {
+        let one = |last: u8| [Ipv4Addr::new(10, 0, 0, last)];
+        // A status of an earlier version.
+        let mut status = ProviderStatus { server_addresses: vec!["10.0.0.5".to_owned()], ..ProviderStatus::default() };
+        for answer in [&one(6)[..], &one(5), &[], &one(6)] {
+            add_addresses(&mut status, "vcenter.example.com", answer);
+        }
+        assert_eq!(status.server_addresses, ["10.0.0.5", "10.0.0.6"]);
+        for last in 100..200 {
+            add_addresses(&mut status, "vcenter.example.com", &one(last));
+        }
+        assert_eq!(status.server_addresses.len(), 16);
+        assert_eq!(status.server_addresses[..3], ["10.0.0.5", "10.0.0.6", "10.0.0.100"]);
+        add_addresses(&mut status, "other.example.com", &[]);
+        assert!(status.server_addresses.is_empty(), "the spec names another server");
+        add_addresses(&mut status, "other.example.com", &one(7));
+        assert_eq!(status.server_addresses, ["10.0.0.7"]);
     }
 }

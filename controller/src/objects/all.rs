@@ -101,4 +101,25 @@ mod tests {
             assert!(help.matches('`').count() >= 2 && help.len() < 128, "{help}");
         }
     }
+
+    // The help of a cluster named objects that only the operator may read.
+    #[test]
+    fn help_of_tenants_names_what_they_may_read() {
+        fn unreadable<R: Reason>() -> Vec<&'static str> {
+            let names_one = |help: &&str| {
+                ["providers", "ippools", "nodeimages", "tenants", "vmclasses"]
+                    .iter()
+                    .any(|kind| help.contains(&format!("kubectl describe {kind}")))
+            };
+            R::ALL.iter().map(|reason| reason.help()).filter(names_one).collect()
+        }
+        let of_tenants = [
+            unreadable::<TenantClusterReason>(),
+            unreadable::<NodePoolReason>(),
+            unreadable::<MachineReason>(),
+            unreadable::<OperationReason>(),
+        ];
+        assert_eq!(of_tenants.concat(), [""; 0]);
+        assert!(!unreadable::<ProviderReason>().is_empty(), "the operator may read Providers");
+    }
 }

@@ -282,9 +282,13 @@ pub struct ProviderStatus {
     #[serde(rename = "instanceUUID", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::uuid")]
     pub instance_uuid: Option<String>,
-    /// The IPv4 addresses of the vCenter, as its name was last resolved. No cluster gets one.
+    /// The `server` of the spec when its name was last resolved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::server")]
+    pub resolved_server: Option<String>,
+    /// The IPv4 addresses that the name of the vCenter had since the spec names it. No cluster gets one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "shapes::addresses")]
+    #[schemars(schema_with = "shapes::server_addresses")]
     pub server_addresses: Vec<String>,
     /// Free capacity of each zone.
     #[serde(skip_serializing_if = "Vec::is_empty")]

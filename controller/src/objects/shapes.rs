@@ -156,6 +156,8 @@ lists! {
     hosts = 8 of host;
     /// DNS servers.
     addresses = 8 of ipv4;
+    /// Addresses of a vCenter.
+    server_addresses = 16 of ipv4;
     /// Search domains. Old resolvers accept at most six (resolv.conf(5)).
     domains = 6 of domain;
     /// Networks of administrators.

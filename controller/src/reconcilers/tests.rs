@@ -292,6 +292,8 @@ async fn used_classes_and_images_are_not_deleted() {
 fn put_references(api: &InMemory) -> Provider {
     let mut provider = crate::decisions::fixture::provider();
     provider.spec.allowed_namespaces.names.clear();
+    // Tests resolve no name.
+    provider.spec.vsphere.as_mut().unwrap().server = "192.0.2.1".to_owned();
     api.put(&provider);
     let spec = VMClassSpec { processors: 4, memory_mib: 8192, data_disk_gib: None };
     api.put(&VMClass::new("medium", spec));

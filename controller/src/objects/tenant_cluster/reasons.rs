@@ -16,18 +16,21 @@ reasons! {
         /// it. Use what the Catalog of the namespace lists, or ask the operator.
         NamespaceNotAllowed = False for operator
             helps "`kubectl get catalogs --output yaml` shows what the namespace may use",
-        /// The Provider is not Ready: look at its conditions.
-        ProviderNotReady = False helps "see `kubectl describe providers`",
+        /// The Provider is not Ready; the message has the reason. The operator sees its conditions.
+        ProviderNotReady = False
+            helps "ask the operator about the Provider; `kubectl get catalogs --output yaml` lists the others",
         /// The Provider's limits do not suffice, or the vCenter reports too little free memory, processors or space; the message
         /// has the numbers.
-        CapacityMissing = False for operator helps "`kubectl describe providers` shows limits and free capacity",
+        CapacityMissing = False for operator
+            helps "ask the operator for capacity; `kubectl get catalogs --output yaml` lists the zones",
         /// The Tenant's quota does not suffice; the message has the numbers. Delete workers or clusters, or ask the operator. The
         /// Catalog of the namespace shows quota and use.
         QuotaExceeded = False for operator helps "`kubectl get catalogs --output yaml` shows quota and use",
         /// Addresses are missing; the message names what. A pool has too few free addresses, or `vipsPerNamespace` of the IPPool
         /// limits the namespace's addresses for endpoints and Services. Or an address of the spec is reserved, or belongs to
         /// another object.
-        AddressesMissing = False for operator helps "`kubectl describe ippools` shows what is free",
+        AddressesMissing = False for operator
+            helps "ask the operator what is free; `kubectl get catalogs --output yaml` lists the IPPools",
         /// The range of pods does not hold the control-plane nodes and all workers of the pools; the message has the numbers. The
         /// range cannot change: create the cluster again with a larger `network.pods`, or with `nodePrefix` 25.
         PodRangeExhausted = False for operator
@@ -37,7 +40,8 @@ reasons! {
         RangesOverlap = False for operator helps "correct `network.endpoint` or `network.serviceVIPs`",
         /// The image is unsuitable; the message has the reason. It lacks the minor version, cannot replace the former image, has
         /// expired, or has a format that this controller does not know.
-        ImageUnsuitable = False for operator helps "name another `image`: see `kubectl describe nodeimages`",
+        ImageUnsuitable = False for operator
+            helps "name another `image`: `kubectl get catalogs --output yaml` lists them",
         /// A Secret that the spec names is missing or lacks a key; the message names it.
         SecretMissing = False for operator helps "see `site.consolePasswordRef` and `backup.credentialsRef`",
         /// The name of an object that the cluster needs is used by an object of another owner; the message names it.

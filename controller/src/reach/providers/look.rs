@@ -1,25 +1,10 @@
 //! Looks up the vCenter objects that a Provider names. Read-only. A failed call is never taken for a missing object.
 
-use std::net::Ipv4Addr;
-use std::time::Duration;
-
 use vsphere::{Client, Host, MoRef, Need, On, Outcome, Result};
 
 use super::site::{pool_path, templates};
-use crate::decisions::provider::{host_addresses, host_of};
 use crate::decisions::{VCenterInventory, ZoneInventory};
 use crate::objects::{VSphere, Zone};
-
-/// The limit of a look-up of a name. Clusters keep away from the last known addresses meanwhile.
-const RESOLVING: Duration = Duration::from_secs(5);
-
-/// The addresses of the vCenter. Empty if its name cannot be resolved now.
-async fn addresses(server: &str) -> Vec<Ipv4Addr> {
-    match tokio::time::timeout(RESOLVING, tokio::net::lookup_host((host_of(server), 0))).await {
-        Ok(Ok(found)) => host_addresses(found.map(|it| it.ip())),
-        Ok(Err(_)) | Err(_) => Vec::new(),
-    }
-}
 
 /// The state of everything that the Provider names.
 pub async fn look(client: &Client, described: &VSphere) -> Result<VCenterInventory> {
@@ -28,7 +13,6 @@ pub async fn look(client: &Client, described: &VSphere) -> Result<VCenterInvento
         version: about.full_name.clone(),
         instance: about.instance_uuid.to_lowercase(),
         user: client.user_name().await,
-        addresses: addresses(&described.server).await,
         ..VCenterInventory::default()
     };
     let mut looking = Looking { client, described, seen: &mut seen, needs: Vec::new() };

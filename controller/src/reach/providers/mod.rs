@@ -10,6 +10,7 @@ mod breaker;
 mod credentials;
 mod limits;
 mod look;
+mod resolve;
 mod site;
 mod unavailable;
 
@@ -36,6 +37,7 @@ use crate::decisions::VCenterInventory;
 use crate::objects::{Provider, VSphere};
 use crate::term::{Clock, Term, TermEnded};
 
+pub use self::resolve::resolved;
 pub use self::site::{ClusterPlacement, placement};
 pub use self::unavailable::{Unavailable, UnavailableReason};
 

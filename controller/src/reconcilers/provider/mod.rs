@@ -16,10 +16,10 @@ use kube::runtime::controller::Action;
 use self::conditions::conditions;
 use super::{IN_USE, users};
 use crate::context::{Attempt, Context, ReconcileError};
-use crate::decisions::provider::{free_storage, moved, zones};
+use crate::decisions::provider::{add_addresses, free_storage, moved, zones};
 use crate::objects::{Machine, Provider, ProviderStatus, TenantCluster, set};
 use crate::reach::kinds;
-use crate::reach::providers::{UnavailableReason, vsphere};
+use crate::reach::providers::{UnavailableReason, resolved, vsphere};
 
 /// How often a vCenter is looked at.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -29,7 +29,8 @@ const INTERVAL: Duration = Duration::from_secs(60);
 /// 1. Reads its clusters. Without any, one that is being deleted is let go.
 /// 2. Adds finalizers to it and its Secret.
 /// 3. Looks at the vCenter.
-/// 4. Writes the status, with the number of Machines in each zone.
+/// 4. Resolves its name, also if it does not answer: no cluster gets one of its addresses.
+/// 5. Writes the status, with the number of Machines in each zone.
 ///
 /// # Errors
 /// A call to the API server failed. A Provider that cannot be used is no error: its status says why.
@@ -57,6 +58,7 @@ pub async fn reconcile(provider: Arc<Provider>, context: Arc<Context>) -> Result
     let mut now = before.clone().unwrap_or_default();
     let seen = looked.as_deref().ok();
     if let Ok(described) = vsphere(&provider) {
+        add_addresses(&mut now, &described.server, &resolved(described).await);
         now.zones = zones(described, &now.zones, seen, &machines);
     }
     if let Some(seen) = seen {
@@ -64,9 +66,6 @@ pub async fn reconcile(provider: Arc<Provider>, context: Arc<Context>) -> Result
         // Its first instance UUID. A different one was rejected before this.
         now.instance_uuid = Some(seen.instance.clone());
         now.free_storage_gib = Some(free_storage(seen));
-        if !seen.addresses.is_empty() {
-            now.server_addresses = seen.addresses.iter().map(ToString::to_string).collect();
-        }
     }
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     (now.clusters, now.nodes) = (count(clusters.len()), machines.values().sum());

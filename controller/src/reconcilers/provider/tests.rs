@@ -158,6 +158,27 @@ async fn a_cluster_without_drs_is_named() {
     }
 }
 
+// The name was resolved only in a look that had logged in.
+#[tokio::test]
+async fn addresses_of_an_unusable_vcenter_are_known() {
+    let bed = Bed::start();
+    let api = InMemory::default();
+    let context = context(&api);
+    api.put(&bed.provider(&json!({"server": "192.0.2.7:443"})));
+    let addresses = |provider: &Provider| provider.status.as_ref().unwrap().server_addresses.clone();
+    let mut seen = looked(&api, &context).await;
+    assert_eq!(words(&seen), ["NotAsked", "SecretMissing", "NotLoggedIn", "NotReady"]);
+    assert_eq!(addresses(&seen), ["192.0.2.7"]);
+    // An earlier answer had another address.
+    seen.status.as_mut().unwrap().server_addresses = vec!["192.0.2.6".to_owned()];
+    api.put(&seen);
+    let mut seen = looked(&api, &context).await;
+    assert_eq!(addresses(&seen), ["192.0.2.6", "192.0.2.7"]);
+    seen.spec.vsphere.as_mut().unwrap().server = "192.0.2.8:443".to_owned();
+    api.put(&seen);
+    assert_eq!(addresses(&looked(&api, &context).await), ["192.0.2.8"], "the spec names another server");
+}
+
 /// The object does not change. The next look finds what was missing, and a complete Provider is not read in full each time.
 #[tokio::test]
 async fn an_added_object_is_seen_a_minute_later() {

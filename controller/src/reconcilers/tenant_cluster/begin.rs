@@ -464,7 +464,7 @@ impl Reconciler<'_> {
             access: &ClusterAccess::default(),
         };
         let ran = round.run_deploy(Goal::Deploy(&wanted)).await?;
-        round.after(ran, None).await
+        round.after(ran, None, None).await
     }
 }
 

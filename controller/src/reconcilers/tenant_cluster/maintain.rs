@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fleet::control_plane::{Goal, Lifecycle, RunOutcome};
+use fleet::control_plane::{DeployStatus, Goal, Lifecycle, RunOutcome};
 use fleet::hypervisor::PowerState;
 use kube::ResourceExt;
 
@@ -17,8 +17,8 @@ use super::upgrade::UpgradeContext;
 use super::{Reconciler, Round, STUCK, StepOutcome, WAITING};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
-    CLUSTER_FINALIZER, Change, Keys, KeysSeen, Obstacle, joined, keys_secret, kubeconfig_secret, misnamed_node,
-    with_lost,
+    CLUSTER_FINALIZER, Change, ClusterCondition, Keys, KeysSeen, Obstacle, joined, keys_secret, kubeconfig_secret,
+    misnamed_node, with_lost,
 };
 use crate::objects::{Deployment, Machine, SYSTEM, TenantCluster, TenantClusterReason};
 use crate::reach::kinds;
@@ -131,7 +131,7 @@ impl Reconciler<'_> {
         // Existing VMs were created with the same settings, or the run is rejected.
         self.note(cluster, &[], |status| pin_told(status, &cluster.spec, &around)).await?;
         let ran = round.run_deploy(Goal::Deploy(&wanted)).await?;
-        round.after(ran, adopts).await
+        round.after(ran, adopts, None).await
     }
 }
 
@@ -141,10 +141,10 @@ impl Round<'_> {
     /// 1. Resolve: reads the state of VMs and nodes.
     /// 2. VMs that are newer than the record block all else, until the operator has them adopted (`drift.rs`).
     /// 3. Plan: decides the next change (`change.rs`).
-    /// 4. Replaces a lost node, or says what that waits for (`replace.rs`). Nothing else changes meanwhile, unless nothing is done
-    ///    about the node now.
-    /// 5. Powers on VMs that are off, as far as an open swap allows it. Also if no node has renewed the kubeconfig before, or the
-    ///    former VM of a replaced node has returned.
+    /// 4. Replaces a lost node, or says what that waits for (`replace.rs`). Nothing else changes meanwhile, except that former VMs
+    ///    of replaced nodes are shut out, unless nothing is done about the node now.
+    /// 5. Powers on VMs that are off, and shuts former VMs of replaced nodes out, as far as an open swap allows it. Also if no
+    ///    node has renewed the kubeconfig before.
     /// 6. Checks nodes and VMs for the change, and reserves the size of its VMs (`change.rs`, `size.rs`).
     /// 7. Takes the next step towards the settings of the spec, if no other change runs (`settings.rs`).
     /// 8. Report: writes the status (`report.rs`).
@@ -165,6 +165,7 @@ impl Round<'_> {
         // A renewal before this look may have failed: a run gives a kubeconfig, or says why none can be written.
         let is_due = self.access.is_due(&self.clock.time()) || self.wants_handed_over(cluster).await?;
         let mut decision = self.decide_change(&seen).await?;
+        let has_returned = !seen.returned.is_empty();
         let misnamed = misnamed_node(cluster, &seen);
         let mut lost = misnamed.map(|words| (TenantClusterReason::NodeLostAwaitingOperator, words));
         if newer.is_some() {
@@ -173,26 +174,33 @@ impl Round<'_> {
                 LostNodeResult::Held(words) => lost = Some(with_lost((TenantClusterReason::NodeLost, words), lost)),
                 LostNodeResult::Ran(after) => return Ok(after),
                 LostNodeResult::Says(doing) => {
+                    let doing = with_lost(doing, lost);
+                    // A VM that has returned has the address of another node, and the lost one may be awaited for long.
+                    if has_returned && !cluster.spec.paused && (decision.is_left() || !decision.is_open()) {
+                        let ran = self.run_deploy(Goal::Continue).await?;
+                        return self.after(ran, adopts, Some(doing)).await;
+                    }
                     decision.adopts = adopts;
-                    self.report(&seen, with_lost(doing, lost), &decision).await?;
+                    self.report(&seen, self.with_returned(doing, &seen), &decision).await?;
                     return Ok(StepOutcome::RequeueAfter(WAITING));
                 }
             }
         }
         // While a swap is open only its Operation creates VMs or powers them on. Exceptions are an Operation that waits for its
         // commit or for the operator, or that has not begun: it runs no steps, and may wait for days.
-        let is_left = decision.is_left() && is_off;
-        let has_returned = !seen.returned.is_empty();
+        let is_left = decision.is_left() && (is_off || has_returned);
         let is_wanting = !decision.is_open() && (is_off || is_due || has_returned);
         // While it is unknown whether VMs are newer than the record, nothing is done.
         if !cluster.spec.paused && newer.is_some() && (is_left || is_wanting) {
             if is_left {
-                self.report_powered_off(&decision, &seen).await?;
-                // The node may return before the next look, but it was not healthy in between.
+                if is_off {
+                    self.report_powered_off(&decision, &seen).await?;
+                }
+                // The node may be healthy at the next look, but it was not in between: it was off, or its address was used twice.
                 self.record_health(decision, false).await?;
             }
             let ran = self.run_deploy(Goal::Continue).await?;
-            return self.after(ran, adopts).await;
+            return self.after(ran, adopts, lost).await;
         }
         let are_good = seen.looked && seen.nodes.iter().all(|node| node.ready);
         let is_idle = !decision.is_open() && !decision.change.is_to_do();
@@ -234,7 +242,7 @@ impl Round<'_> {
             (None, Some(words)) => (TenantClusterReason::Blocked, words),
             (None, None) => decision.doing(),
         };
-        self.report(&seen, with_lost(doing, lost), &decision).await?;
+        self.report(&seen, self.with_returned(with_lost(doing, lost), &seen), &decision).await?;
         // An Operation is not resumed while VMs may be newer than its journal.
         if let Some(upgrade) = upgrade.filter(|_| newer.is_some() && decision.change.is_to_do()) {
             let swap = decision.swap.as_ref().map(|(_, swapping)| swapping.id);
@@ -243,6 +251,19 @@ impl Round<'_> {
         let is_settled = seen.done && decision.change == Change::Nothing;
         let rest = if is_settled { WATCHING } else { WAITING };
         Ok(StepOutcome::RequeueAfter(decision.settings.map_or(rest, |pending| pending.rest().min(rest))))
+    }
+
+    /// Adds the former VMs of replaced nodes that have returned to a paused cluster: nothing is done about them.
+    fn with_returned(&self, (reason, words): ClusterCondition, seen: &DeployStatus) -> ClusterCondition {
+        if !self.cluster.spec.paused || seen.returned.is_empty() {
+            return (reason, words);
+        }
+        let names: Vec<&str> = seen.returned.iter().map(|vm| vm.name.as_str()).collect();
+        let returned = format!(
+            "former VMs of replaced nodes have returned with the addresses of the nodes, and are shut out after the pause: {}",
+            names.join(", ")
+        );
+        (reason, if words.is_empty() { returned } else { format!("{returned}; {words}") })
     }
 
     /// Looks at control-plane nodes without the deployer's key: they cannot be called, and a cluster that has not formed cannot
@@ -261,8 +282,14 @@ impl Round<'_> {
         Ok(StepOutcome::RequeueAfter(STUCK))
     }
 
-    /// Writes the result of a run. `adopts` is why the operator's request to adopt is still open.
-    pub(super) async fn after(self, ran: DeployResult, adopts: Option<String>) -> Result<StepOutcome, ReconcileError> {
+    /// Writes the result of a run. `adopts` is why the operator's request to adopt is still open, `lost` is the message about a
+    /// lost node, as for [`with_lost`].
+    pub(super) async fn after(
+        self,
+        ran: DeployResult,
+        adopts: Option<String>,
+        lost: Option<ClusterCondition>,
+    ) -> Result<StepOutcome, ReconcileError> {
         let Self { cluster, .. } = self;
         // With the record of the run, whose nodes and CA identify the kubeconfig. The spec is the one that the run used.
         let Some(noted) = self.find(cluster).await? else { return Ok(StepOutcome::RequeueNow) };
@@ -275,7 +302,8 @@ impl Round<'_> {
             DeployResult::Cancelled => return Ok(StepOutcome::RequeueNow),
             DeployResult::Refused(words) => {
                 let words = after_word(adopts.as_deref(), &words);
-                return self.stuck(&noted, TenantClusterReason::Blocked, &words).await;
+                let (reason, words) = with_lost((TenantClusterReason::Blocked, words), lost);
+                return self.stuck(&noted, reason, &words).await;
             }
         };
         let (doing, rest) = match &arrived {
@@ -291,7 +319,7 @@ impl Round<'_> {
             RunOutcome::Stopped(waits) => ((TenantClusterReason::Blocked, joined(waits)), STUCK),
             RunOutcome::Cancelled | RunOutcome::Gone => return Ok(StepOutcome::RequeueNow),
         };
-        round.say(&seen, doing, adopts).await?;
+        round.say(&seen, with_lost(doing, lost), adopts).await?;
         Ok(StepOutcome::RequeueAfter(rest))
     }
 }

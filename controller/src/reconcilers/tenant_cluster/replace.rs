@@ -128,10 +128,7 @@ impl Round<'_> {
         }
         let operations = self.operations(cluster).await?;
         let open = operations.iter().find(|it| is_other_open(it));
-        Ok(open.map(|open| {
-            let (open, name) = (open.name_any(), cluster.name_any());
-            format!("the Operation {open} is open, and `kaas cluster upgrade {name} --do abandon` ends it")
-        }))
+        Ok(open.map(|open| held_by(open, &cluster.name_any())))
     }
 
     /// Why no other node can admit a new VM for a lost one now. It is asked before anything begins: from then on the former VM of
@@ -360,10 +357,28 @@ fn has_begun_lately(cluster: &TenantCluster, now: &Time) -> bool {
 
 /// Whether an Operation replaces a node without waiting for its operator.
 fn is_running_replacement(operation: &Operation) -> bool {
+    is_open_replacement(operation) && !is_at(operation, OperationReason::Blocked)
+}
+
+/// Whether a condition of an Operation has this reason.
+fn is_at(operation: &Operation, reason: OperationReason) -> bool {
     let conditions = operation.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let blocked = OperationReason::Blocked;
-    let is_blocked = conditions.iter().any(|it| it.about == blocked.condition() && it.reason == blocked.word());
-    is_open_replacement(operation) && !is_blocked
+    conditions.iter().any(|it| it.about == reason.condition() && it.reason == reason.word())
+}
+
+/// How an open Operation of a cluster ends, before which no replacement begins. One that runs may have just detached the node's
+/// data disk: only a blocked one is abandoned.
+fn held_by(open: &Operation, cluster: &str) -> String {
+    let (name, command) = (open.name_any(), format!("kaas cluster upgrade {cluster} --do"));
+    if is_at(open, OperationReason::Blocked) {
+        return format!("the Operation {name} is blocked, and `{command} abandon` ends it");
+    }
+    if is_at(open, OperationReason::AwaitingCommit) {
+        return format!(
+            "the Operation {name} awaits its commit, and `{command} commit` or `{command} rollback` ends it"
+        );
+    }
+    format!("the Operation {name} is open, and continues by itself: see `kubectl describe operations {name}`")
 }
 
 /// Whether another change of the control-plane nodes is open. A swap that was created and never begun has no journal.
@@ -439,6 +454,31 @@ mod tests {
         let mut paused = begun(60);
         paused.spec.paused = true;
         assert!(!has_begun_lately(&paused, &now()));
+    }
+
+    // A swap that a restarted controller was about to continue was to be abandoned.
+    #[test]
+    fn only_blocked_operation_is_to_be_abandoned() {
+        use OperationReason::{AwaitingCommit, Blocked, NotEnded, Running, Waiting};
+        let held = |reasons: &[OperationReason]| {
+            let mut operation = operation_of(&cluster(), "shop-a", OperationKind::ImageSwap, Vec::new());
+            let mut status = OperationStatus::default();
+            for reason in reasons {
+                set(&mut status.conditions, *reason, "", 1, &now());
+            }
+            operation.status = Some(status);
+            held_by(&operation, "shop")
+        };
+        assert!(
+            held(&[Blocked, NotEnded]).contains("is blocked, and `kaas cluster upgrade shop --do abandon` ends it")
+        );
+        let none: &[OperationReason] = &[];
+        for reasons in [none, &[Running, NotEnded], &[Waiting]] {
+            let words = held(reasons);
+            assert!(words.contains("continues by itself") && !words.contains("abandon"), "{words}");
+        }
+        let words = held(&[AwaitingCommit]);
+        assert!(words.contains("`kaas cluster upgrade shop --do commit`") && !words.contains("abandon"), "{words}");
     }
 
     // A replacement that is blocked delayed those of other clusters for a day.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fleet::hypervisor::PowerState;
+use fleet::hypervisor::{PowerState, Vm};
 use serde_json::Value;
 
 use super::World;
@@ -34,9 +34,13 @@ async fn notes_places(world: &World) {
 /// A ready cluster loses its second node with its data disk.
 pub(super) async fn loses_a_node(world: &World) {
     notes_places(world).await;
+    loses(world, "shop-cp2");
+}
+
+fn loses(world: &World, vm: &str) {
     let mut disk = None;
-    world.place.change("shop-cp2", |vm| disk = vm.disks.first().map(|disk| disk.reference.uuid));
-    world.place.lose("shop-cp2");
+    world.place.change(vm, |vm| disk = vm.disks.first().map(|disk| disk.reference.uuid));
+    world.place.lose(vm);
     world.place.lock().disks.remove(&disk.expect("its data disk"));
 }
 
@@ -46,7 +50,7 @@ fn change(world: &World, change: impl FnOnce(&mut TenantCluster)) {
     world.api.put(&cluster);
 }
 
-fn annotate(world: &World, name: &str, value: &str) {
+pub(super) fn annotate(world: &World, name: &str, value: &str) {
     change(world, |cluster| {
         cluster.metadata.annotations.get_or_insert_default().insert(name.to_owned(), value.to_owned());
     });
@@ -139,6 +143,70 @@ async fn node_on_a_silent_host_awaits_operator() {
     }
     world.until("as before", |world| world.condition("Progressing").1 == "Idle" && world.is_ready()).await;
     assert_eq!(world.place.lock().admitted.len(), 1, "it was replaced once");
+}
+
+/// Replaces the second node, whose host is silent, at the operator's request. Returns its former VM, which stays there.
+pub(super) async fn replaces_on_a_silent_host(world: &World) -> Vm {
+    notes_places(world).await;
+    let mut former = None;
+    world.place.change("shop-cp2", |vm| {
+        vm.power = PowerState::Unknown;
+        former = Some(vm.clone());
+    });
+    let former = former.expect("its VM");
+    world.place.lock().cut_off.insert(former.reference.id.clone());
+    annotate(world, REPLACE_NODE, "shop-cp2");
+    world.reconciles(60, 30).await;
+    annotate(world, HOST_IS_OFF, "esx1");
+    world.until("replaced", is_replaced).await;
+    former
+}
+
+/// The silent host returns with the former VM.
+pub(super) fn host_returns(world: &World) {
+    world.place.lock().cut_off.clear();
+    world.place.change("shop-cp2", |vm| vm.power = PowerState::On);
+}
+
+/// Whether a former VM is off, without a network, and given up.
+pub(super) fn is_shut_out(world: &World, former: &Vm) -> bool {
+    let state = world.place.lock();
+    let (vm, ..) = state.vms.iter().find(|(vm, ..)| vm.reference == former.reference).expect("it stays");
+    vm.is_fenced() && vm.power == PowerState::Off && vm.name.starts_with("shop-cp2-replaced-")
+}
+
+// The wait for the third node left the former VM of the second one with its address.
+#[tokio::test(start_paused = true)]
+async fn returned_vm_is_shut_out_while_another_node_is_lost() {
+    let world = World::ready().await;
+    let former = replaces_on_a_silent_host(&world).await;
+    change(&world, |cluster| cluster.spec.control_plane.repair.automatic = false);
+    loses(&world, "shop-cp3");
+    world.reconciles(60, 30).await;
+    let words = "`kaas cluster replace-node shop shop-cp3` replaces it";
+    world.says("Progressing", "NodeLostAwaitingOperator", words);
+    host_returns(&world);
+    world.reconcile().await.unwrap();
+    assert!(is_shut_out(&world, &former));
+    world.reconciles(2, 30).await;
+    world.says("Progressing", "NodeLostAwaitingOperator", words);
+    assert_eq!(world.place.lock().admitted, ["shop-cp2"]);
+}
+
+// No condition named the VM.
+#[tokio::test(start_paused = true)]
+async fn paused_cluster_names_a_returned_vm() {
+    let world = World::ready().await;
+    let former = replaces_on_a_silent_host(&world).await;
+    world.reconciles(4, 30).await;
+    change(&world, |cluster| cluster.spec.paused = true);
+    host_returns(&world);
+    world.reconciles(4, 30).await;
+    world.says("Progressing", "Paused", "are shut out after the pause: shop-cp2");
+    assert!(!is_shut_out(&world, &former), "nothing is done");
+    change(&world, |cluster| cluster.spec.paused = false);
+    world.reconciles(2, 30).await;
+    assert!(is_shut_out(&world, &former));
 }
 
 /// The operator confirms a host that no look has shown to be silent.

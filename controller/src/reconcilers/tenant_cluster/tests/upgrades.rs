@@ -19,11 +19,12 @@ use kube::runtime::controller::Action;
 use super::World;
 use super::api::Mortal;
 use super::place;
-use super::replace::{is_replaced, loses_a_node};
+use super::replace::{annotate, host_returns, is_replaced, is_shut_out, loses_a_node, replaces_on_a_silent_host};
 use crate::context::ReconcileError;
 use crate::decisions::fixture;
 use crate::objects::{
-    Commit, DO, LifecyclePhase, Machine, NodeImage, Operation, OperationKind, TenantCluster, TenantClusterSpec,
+    Commit, DO, LifecyclePhase, Machine, NodeImage, Operation, OperationKind, REPLACE_NODE, TenantCluster,
+    TenantClusterSpec,
 };
 use crate::reach::in_memory::Fault;
 use crate::reconcilers::points::drawn_seldom;
@@ -413,6 +414,47 @@ async fn cluster_is_upgraded_after_a_replacement() {
     world.until("replaced", is_replaced).await;
     world.upgrades_to(NEW).await;
     world.all_run(NEW, "after the replacement");
+}
+
+// The conflict about the address of the node prevented the commit, and the VM was shut out after the commit only.
+#[tokio::test(start_paused = true)]
+async fn returned_vm_is_shut_out_before_a_commit() {
+    let world = World::upgradable().await;
+    let former = replaces_on_a_silent_host(&world).await;
+    // The operator takes the host out of the inventory, and adds it again.
+    let made = {
+        let mut state = world.place.lock();
+        let at = state.vms.iter().position(|(vm, ..)| vm.reference == former.reference).unwrap();
+        state.vms.remove(at)
+    };
+    world.edit(|spec| spec.upgrade.commit = Commit::Manual);
+    world.swaps_to(NEW).await;
+    world.place.lock().vms.push(made);
+    host_returns(&world);
+    world.reconciles(2, 30).await;
+    assert!(is_shut_out(&world, &former));
+    assert_eq!((world.outcome(), world.up_to_date().as_str()), (None, "AwaitingCommit"));
+    world.asks("commit");
+    world.until("committed", World::is_current).await;
+}
+
+// The messages about a lost node were dropped while a swap awaited its commit.
+#[tokio::test(start_paused = true)]
+async fn lost_node_is_named_before_a_commit() {
+    let world = World::upgradable().await;
+    world.edit(|spec| spec.upgrade.commit = Commit::Manual);
+    world.swaps_to(NEW).await;
+    let operation = world.operations()[0].metadata.name.clone().unwrap();
+    world.place.change(&new_vms("0b")[2], |vm| (vm.power, vm.disks) = (PowerState::Off, Vec::new()));
+    world.reconciles(2, 30).await;
+    let held = format!("It is not replaced now: the Operation {operation} awaits its commit");
+    world.says("Progressing", "Blocked", &held);
+    world.says("Progressing", "Blocked", "the VM of shop-cp3 is off, without its data disk");
+    annotate(&world, REPLACE_NODE, "shop-cp9");
+    world.reconciles(2, 30).await;
+    world.says("Progressing", "Blocked", "has no control-plane node shop-cp9");
+    world.says("Progressing", "Blocked", &held);
+    assert_eq!(world.outcome(), None);
 }
 
 /// Finding 11 of controller.md: a pool that is paused keeps workers of a former version. Their Machines have no version in their
