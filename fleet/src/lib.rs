@@ -14,8 +14,8 @@
 //! cancel files find_ova notice schema timestamp
 //! ```
 
-/// Implements a trait with async methods. Each line of the first part has a method of the trait and, after `=`, the method that does
-/// its work, of `self` or of a part. In the second form, one method of `self` does the work of all. Other methods follow in full.
+/// Implements a trait with async methods. Each line of the first part has a method of the trait. Its work is done by the method of
+/// `self` or of a part that follows `=`. In the second form, one method of `self` does the work of all. Other methods follow in full.
 #[macro_export]
 macro_rules! delegate {
     (impl $trait:ident for $type:ty {

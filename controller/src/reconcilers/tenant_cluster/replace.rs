@@ -369,14 +369,14 @@ fn is_at(operation: &Operation, reason: OperationReason) -> bool {
 /// How an open Operation of a cluster ends, before which no replacement begins. One that runs may have just detached the node's
 /// data disk: only a blocked one is abandoned.
 fn held_by(open: &Operation, cluster: &str) -> String {
-    let (name, command) = (open.name_any(), format!("kaas cluster upgrade {cluster} --do"));
+    let name = open.name_any();
+    let command = |act: &str| format!("`kaas cluster upgrade {cluster} --do {act}`");
     if is_at(open, OperationReason::Blocked) {
-        return format!("the Operation {name} is blocked, and `{command} abandon` ends it");
+        return format!("the Operation {name} is blocked, and {} ends it", command("abandon"));
     }
     if is_at(open, OperationReason::AwaitingCommit) {
-        return format!(
-            "the Operation {name} awaits its commit, and `{command} commit` or `{command} rollback` ends it"
-        );
+        let (commit, rollback) = (command("commit"), command("rollback"));
+        return format!("the Operation {name} awaits its commit, and {commit} or {rollback} ends it");
     }
     format!("the Operation {name} is open, and continues by itself: see `kubectl describe operations {name}`")
 }

@@ -177,7 +177,7 @@ pub(super) fn is_shut_out(world: &World, former: &Vm) -> bool {
 
 // The wait for the third node left the former VM of the second one with its address.
 #[tokio::test(start_paused = true)]
-async fn returned_vm_is_shut_out_while_another_node_is_lost() {
+async fn returned_vm_is_retired_while_another_is_lost() {
     let world = World::ready().await;
     let former = replaces_on_a_silent_host(&world).await;
     change(&world, |cluster| cluster.spec.control_plane.repair.automatic = false);
