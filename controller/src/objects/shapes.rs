@@ -35,6 +35,8 @@ shapes! {
         "type": "string", "minLength": 1, "maxLength": 259,
         "pattern": r"^[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?(:[0-9]{1,5})?$"
     };
+    /// An IPv4 address that a DNS server answered.
+    resolved = {"type": "string", "minLength": 7, "maxLength": 15, "pattern": r"^[0-9]{1,3}(\.[0-9]{1,3}){3}$"};
     /// The subnet of nodes.
     subnet = {
         "type": "string", "minLength": 9, "maxLength": 18, "pattern": CIDR,
@@ -157,7 +159,7 @@ lists! {
     /// DNS servers.
     addresses = 8 of ipv4;
     /// Addresses of a vCenter.
-    server_addresses = 16 of ipv4;
+    server_addresses = 16 of resolved;
     /// Search domains. Old resolvers accept at most six (resolv.conf(5)).
     domains = 6 of domain;
     /// Networks of administrators.
