@@ -201,7 +201,7 @@ pub fn pinned_as_run(
     Ok(with_size(resolved, size))
 }
 
-/// The open swaps whose journals are older than the VMs. Their next steps are wrong. Or the name of a swap that is not understood.
+/// The open swaps whose journals are older than the VMs: their next steps are wrong. The error names a swap that cannot be read.
 pub fn superseded(operations: &[Operation]) -> Result<Vec<&Operation>, String> {
     let mut superseded = Vec::new();
     for swap in operations.iter().filter(|it| it.spec.kind == OperationKind::ImageSwap) {

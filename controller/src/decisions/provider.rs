@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
+use contract::properties::parse::addresses::host_address;
+
 use crate::objects::{Provider, ProviderReason, ProviderStatus, VSphere, ZoneRoom};
 
 /// A vCenter that answers, and the objects that a Provider names.
@@ -64,10 +66,7 @@ pub fn host_of(server: &str) -> &str {
 
 /// The IPv4 addresses that hosts can have, each once.
 pub fn host_addresses(resolved: impl Iterator<Item = IpAddr>) -> Vec<Ipv4Addr> {
-    let of_hosts = resolved.filter_map(|address| match address {
-        IpAddr::V4(it) if !it.is_loopback() && !it.is_link_local() && (1..224).contains(&it.octets()[0]) => Some(it),
-        _ => None,
-    });
+    let of_hosts = resolved.filter_map(|address| host_address(&address.to_string()).ok());
     of_hosts.collect::<BTreeSet<_>>().into_iter().collect()
 }
 

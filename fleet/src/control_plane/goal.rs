@@ -144,15 +144,15 @@ fn deployed(wanted: &DesiredState, kept: Option<DeploymentRecord>, vms: &[Vm]) -
 
 /// A begun cluster is not created differently halfway: the same one continues.
 fn same(wanted: &DesiredState, kept: DeploymentRecord) -> anyhow::Result<DeploymentRecord> {
-    let anew = "delete it and create it again, or undo the change";
+    let remedy = "delete it and create it again, or undo the change";
     let is_named = kept.cluster == wanted.cluster;
-    ensure!(is_named, "the cluster {} was begun here, not {}: {anew}", kept.cluster, wanted.cluster);
+    ensure!(is_named, "the cluster {} was begun here, not {}: {remedy}", kept.cluster, wanted.cluster);
     let list = |nodes: Vec<(&String, std::net::Ipv4Addr)>| {
         nodes.iter().map(|(name, address)| format!("{name}={address}")).collect::<Vec<_>>().join(",")
     };
     let begun = list(kept.nodes.iter().map(|node| (&node.name, node.address)).collect());
     let asked = list(wanted.nodes.iter().map(|node| (&node.name, node.address)).collect());
-    ensure!(begun == asked, "{} was begun with the control-plane nodes {begun}, not {asked}: {anew}", kept.cluster);
+    ensure!(begun == asked, "{} was begun with the control-plane nodes {begun}, not {asked}: {remedy}", kept.cluster);
     if kept.formed {
         // Upgrades and the nodes themselves decide how its nodes are now.
         return Ok(kept);
@@ -161,7 +161,7 @@ fn same(wanted: &DesiredState, kept: DeploymentRecord) -> anyhow::Result<Deploym
     let is_same = kept.image.digest == wanted.image.digest;
     ensure!(
         is_same || !is_made,
-        "{} was begun with {}, not {}: {anew}",
+        "{} was begun with {}, not {}: {remedy}",
         kept.cluster,
         kept.image.name,
         wanted.image.name
@@ -188,7 +188,7 @@ fn same(wanted: &DesiredState, kept: DeploymentRecord) -> anyhow::Result<Deploym
         }
         ensure!(
             node.bios_uuid.is_none() || secret.is_none() || node.secret_hash.is_none() || node.secret_hash == secret,
-            "the VM of {} was given another deployment secret, and nodes with different ones never meet: {anew}",
+            "the VM of {} was given another deployment secret, and nodes with different ones never meet: {remedy}",
             node.name
         );
         node.settings_hash = made_of;

@@ -26,7 +26,10 @@ fleet::delegate! {
     async fn change(&self, change: ClusterChange<'_>) -> anyhow::Result<()> {
         match change {
             ClusterChange::AddToken(_) => anyhow::bail!("the cluster is being deleted: no worker can join it"),
-            _ => Ok(()),
+            ClusterChange::RemoveToken(_)
+            | ClusterChange::Cordon(_)
+            | ClusterChange::DeleteNode(_)
+            | ClusterChange::ReleaseName(_) => Ok(()),
         }
     }
 

@@ -141,8 +141,8 @@ impl Round<'_> {
     /// 1. Resolve: reads the state of VMs and nodes.
     /// 2. VMs that are newer than the record block all else, until the operator has them adopted (`drift.rs`).
     /// 3. Plan: decides the next change (`change.rs`).
-    /// 4. Replaces a lost node, or says what that waits for (`replace.rs`). Nothing else changes meanwhile, except that former VMs
-    ///    of replaced nodes are shut out, unless nothing is done about the node now.
+    /// 4. Replaces a lost node, or says what that waits for (`replace.rs`). Meanwhile former VMs of replaced nodes are shut out, and
+    ///    nothing else changes. If nothing is done about the lost node now, the other steps follow.
     /// 5. Powers on VMs that are off, and shuts former VMs of replaced nodes out, as far as an open swap allows it. Also if no
     ///    node has renewed the kubeconfig before.
     /// 6. Checks nodes and VMs for the change, and reserves the size of its VMs (`change.rs`, `size.rs`).

@@ -106,13 +106,7 @@ async fn operator_asks_for_a_replacement() {
 #[tokio::test(start_paused = true)]
 async fn node_on_a_silent_host_awaits_operator() {
     let world = placed().await;
-    let mut former = None;
-    world.place.change("shop-cp2", |vm| {
-        vm.power = PowerState::Unknown;
-        former = Some(vm.clone());
-    });
-    let former = former.expect("its VM");
-    world.place.lock().cut_off.insert(former.reference.id.clone());
+    let former = silences_host(&world);
     let command = "`kaas cluster replace-node shop shop-cp2 --host-is-off esx1`";
     world.reconciles(60, 30).await;
     world.says("Progressing", "NodeLostAwaitingOperator", command);
@@ -132,22 +126,15 @@ async fn node_on_a_silent_host_awaits_operator() {
     world.reconciles(10, 60).await;
     assert_eq!(world.place.vms().len(), 4, "its former VM is on the silent host, and is left alone");
     // The host returns.
-    world.place.lock().cut_off.clear();
-    world.place.change("shop-cp2", |vm| vm.power = PowerState::On);
+    host_returns(&world);
     world.reconciles(2, 30).await;
-    {
-        let state = world.place.lock();
-        let (vm, ..) = state.vms.iter().find(|(vm, ..)| vm.reference == former.reference).expect("it stays");
-        assert!(vm.is_fenced() && vm.power == PowerState::Off && vm.name.starts_with("shop-cp2-replaced-"), "{vm}");
-        assert_eq!(vm.disks, former.disks, "its data disk stays");
-    }
+    assert!(is_shut_out(&world, &former));
     world.until("as before", |world| world.condition("Progressing").1 == "Idle" && world.is_ready()).await;
     assert_eq!(world.place.lock().admitted.len(), 1, "it was replaced once");
 }
 
-/// Replaces the second node, whose host is silent, at the operator's request. Returns its former VM, which stays there.
-pub(super) async fn replaces_on_a_silent_host(world: &World) -> Vm {
-    notes_places(world).await;
+/// Lets the host of the second node not respond. Returns its VM.
+fn silences_host(world: &World) -> Vm {
     let mut former = None;
     world.place.change("shop-cp2", |vm| {
         vm.power = PowerState::Unknown;
@@ -155,6 +142,13 @@ pub(super) async fn replaces_on_a_silent_host(world: &World) -> Vm {
     });
     let former = former.expect("its VM");
     world.place.lock().cut_off.insert(former.reference.id.clone());
+    former
+}
+
+/// Replaces the second node, whose host is silent, at the operator's request. Returns its former VM, which stays there.
+pub(super) async fn replaces_on_a_silent_host(world: &World) -> Vm {
+    notes_places(world).await;
+    let former = silences_host(world);
     annotate(world, REPLACE_NODE, "shop-cp2");
     world.reconciles(60, 30).await;
     annotate(world, HOST_IS_OFF, "esx1");
@@ -168,11 +162,12 @@ pub(super) fn host_returns(world: &World) {
     world.place.change("shop-cp2", |vm| vm.power = PowerState::On);
 }
 
-/// Whether a former VM is off, without a network, and given up.
+/// Whether a former VM is off, without a network, and given up. Its disks stay.
 pub(super) fn is_shut_out(world: &World, former: &Vm) -> bool {
     let state = world.place.lock();
     let (vm, ..) = state.vms.iter().find(|(vm, ..)| vm.reference == former.reference).expect("it stays");
-    vm.is_fenced() && vm.power == PowerState::Off && vm.name.starts_with("shop-cp2-replaced-")
+    let is_given_up = vm.is_fenced() && vm.power == PowerState::Off && vm.name.starts_with("shop-cp2-replaced-");
+    is_given_up && vm.disks == former.disks
 }
 
 // The wait for the third node left the former VM of the second one with its address.

@@ -1,7 +1,7 @@
 //! The life of a cluster, as the operator sees it.
 
-mod beside;
 mod leaving;
+mod neighbours;
 
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Another cluster on the same API server and in the same place.
-fn beside(world: &World, mut cluster: TenantCluster, number: u128) -> World {
+fn neighbour(world: &World, mut cluster: TenantCluster, number: u128) -> World {
     let name = format!("bank{number}");
     (cluster.metadata.name, cluster.metadata.uid) = (Some(name), Some(Uuid::from_u128(number).to_string()));
     world.api.put(&cluster);
@@ -68,7 +68,7 @@ async fn two_clusters_never_share_an_address() {
         of_one(&mut world.cluster);
         world.api.put(&world.cluster);
         of_other(&mut other);
-        let other = beside(&world, other, 77);
+        let other = neighbour(&world, other, 77);
         both(&world, &other).await;
         let said = [reasons(&world), reasons(&other)];
         let is = |reason: &str| said.iter().filter(|it| it.iter().any(|said| said == reason)).count();
@@ -128,7 +128,7 @@ async fn a_blocked_cluster_holds_no_addresses() {
     world.place.lock().lacks_template = false;
     world.reconcile().await.unwrap();
     assert!(reasons(&world).iter().any(|reason| reason == "SecretMissing"), "{:?}", reasons(&world));
-    let other = beside(&world, crate::decisions::fixture::cluster(), 77);
+    let other = neighbour(&world, crate::decisions::fixture::cluster(), 77);
     both(&world, &other).await;
     assert!(reasons(&world).iter().any(|reason| reason == "AddressesMissing"), "{:?}", reasons(&world));
     assert!(reasons(&other).iter().any(|reason| reason == "Available"), "{:?}", reasons(&other));
@@ -199,7 +199,7 @@ async fn the_older_of_two_clusters_gets_the_addresses() {
     world.api.put(&world.cluster);
     let mut other = world.cluster.clone();
     other.spec.network.endpoint.address = Some("192.168.10.11".to_owned());
-    let other = beside(&world, other, 77);
+    let other = neighbour(&world, other, 77);
     for one in [&world, &other] {
         // The endpoint and the nodes.
         has_addresses(one, 4).await;
@@ -281,7 +281,7 @@ async fn the_older_of_two_clusters_gets_the_room() {
     let world = World::new();
     let mut other = world.cluster.clone();
     other.spec.network.endpoint.address = Some("192.168.10.11".to_owned());
-    let other = beside(&world, other, 77);
+    let other = neighbour(&world, other, 77);
     for one in [&world, &other] {
         has_all_before_its_first_vm(one).await;
     }
@@ -301,7 +301,7 @@ async fn a_too_large_cluster_does_not_block_others() {
     let mut large = world.cluster.clone();
     large.spec.network.endpoint.address = Some("192.168.10.11".to_owned());
     large.spec.control_plane.vm_class = "medium".to_owned();
-    let large = beside(&world, large, 77);
+    let large = neighbour(&world, large, 77);
     let mut provider = crate::decisions::fixture::provider();
     provider.spec.limits = Some(Limits { nodes: None, processors: None, memory_mib: Some(3 * 16384 - 1) });
     world.api.put(&provider);
@@ -412,7 +412,7 @@ async fn tenants_cluster_is_created_within_its_quota() {
         cluster.spec.network.endpoint.address = Some(endpoint.to_owned());
         cluster
     };
-    let red = beside(&world, like("team-red", "192.168.10.11"), 77);
+    let red = neighbour(&world, like("team-red", "192.168.10.11"), 77);
     both(&world, &red).await;
     has_reason(&world, "Available");
     has_reason(&red, "NamespaceNotAllowed");
@@ -420,7 +420,7 @@ async fn tenants_cluster_is_created_within_its_quota() {
     let used = catalog().await.spec.used;
     assert_eq!((used.clusters, used.nodes, used.addresses), (1, 3, 6));
     assert_eq!(world.api.named("rolebindings", "shop-kubeconfig").unwrap()["subjects"][0]["name"], "anna");
-    let second = beside(&world, like("team-blue", "192.168.10.12"), 78);
+    let second = neighbour(&world, like("team-blue", "192.168.10.12"), 78);
     both(&world, &second).await;
     has_reason(&second, "QuotaExceeded");
     assert_eq!((held_by(&second), held_by(&world)), ((0, 0), (3, 6)));
@@ -442,7 +442,7 @@ async fn overlapping_pools_give_two_clusters_nothing() {
     second.spec.network.endpoint.address = Some("192.168.10.11".to_owned());
     second.spec.network.service_vips =
         Some(ServiceVips { ranges: None, pool_ref: Some(Reference::to("other")), count: Some(2) });
-    let second = beside(&world, second, 77);
+    let second = neighbour(&world, second, 77);
     both(&world, &second).await;
     for one in [&world, &second] {
         has_reason(one, "AddressesMissing");
